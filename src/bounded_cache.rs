@@ -27,7 +27,8 @@ struct CachedValue<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Default for BoundedCache<K, V> {
-    /// Creates a cache with the limits for the messages of calls that a listener keeps in memory.
+    /// Creates a cache with the default limits, which are those for a listener that keeps the
+    /// messages of its calls between deliveries.
     fn default() -> Self {
         Self::new(limits::REMEMBERED_CALLS_MAX, limits::REMEMBERED_BYTES_MAX)
     }

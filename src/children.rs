@@ -22,8 +22,9 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registration of a started child. Dropping this value ends the registration, so the child's
-/// exit code must be collected first.
+/// Entry of a started child in the register. While the entry exists, [`reap_orphans`] leaves the
+/// child's exit code to the code that started the child. So this value must not be dropped before
+/// that code has collected the exit code.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,

@@ -48,8 +48,9 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Returns the number of microseconds that are added to the clock of a running pump, for tests.
-/// Debug builds read the number from the file that `ORGANISM_CLOCK_SKEW` names.
+/// Returns the number of microseconds that a test adds to the clock of a running pump. The
+/// environment variable `ORGANISM_CLOCK_SKEW` names the file that contains this number. Without the
+/// variable, returns 0. Only debug builds read the file.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();

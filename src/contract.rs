@@ -1,6 +1,6 @@
 //! Contracts: the payload names that each listener accepts and may answer with, and the peers that
-//! it may address. The vocabulary of every sender follows from the contracts. All types here are
-//! plain values.
+//! it may address. The contracts determine the vocabulary of each sender, which is the set of all
+//! payload names that the sender may write.
 
 mod approval;
 mod budget;
@@ -99,13 +99,14 @@ pub struct Contract {
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
     /// Whether the listener forwards answers. An answer is forwarded if its payload name is one of
-    /// `replies` and a peer accepts this name. Such an answer opens a call to the peer, and the
-    /// result of that call becomes the listener's own result.
+    /// `replies` and a peer accepts this name. The pump then sends the answer to the peer as a
+    /// call, and the result of this call becomes the result of the listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// Time from the hand-over of a delivery until its attempt times out.
+    /// Time after which an attempt times out, counted from the hand-over of its delivery.
+    /// Heartbeats of the listener extend this time.
     #[serde(rename = "timeout")]
     pub timeout: Duration,
     #[serde(rename = "attempts")]
@@ -141,7 +142,8 @@ pub struct Contract {
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// The only client in whose name processes of this listener may send requests.
+    /// The client as which processes of this listener may send requests. They may send as no other
+    /// client.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// Names of the primitives, such as `wait`, that this listener may use; `None` if the config

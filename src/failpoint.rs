@@ -1,8 +1,11 @@
-//! Failpoints: named places in the code where a test can abort the process
-//! (`ORGANISM_FAILPOINT=place[:nth]`) or make a program thread wait for a file (with
-//! `ORGANISM_FAILPOINT_UNTIL=path`). Some places handle a message of one conversation thread. For
-//! such a place, `ORGANISM_FAILPOINT=place@thread` counts only passes for conversation threads
-//! whose ids begin with `thread`.
+//! Failpoints: named places in the code where a test can stop the program. With
+//! `ORGANISM_FAILPOINT=place[:nth]`, the process aborts at the nth pass of the place, by default at
+//! the first. If `ORGANISM_FAILPOINT_UNTIL=path` is set too, the operating-system thread that
+//! passes the place waits instead, until the file `path` exists.
+//!
+//! Some places handle a message of one conversation thread. For such a place,
+//! `ORGANISM_FAILPOINT=place@thread` counts a pass only if the id of the conversation thread begins
+//! with `thread`.
 //!
 //! This module must not know other modules. If `ORGANISM_FAILPOINT` is not set, a failpoint costs
 //! one atomic load.
@@ -37,7 +40,8 @@ pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-publ
 /// Failpoints of a command that brings an index up to date.
 pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
 
-/// Failpoints of the first build of an index. The build passes them after all its commits.
+/// Failpoints of the first build of an index. The build passes each of them once, after it has
+/// committed the rows of all records.
 pub const INDEX_BUILD: [&str; 2] = ["index-sorted", "index-complete"];
 
 /// Failpoints while a snapshot is made.
@@ -46,8 +50,9 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump. Most come before or after an effect of a durable record. `answered` and
-/// `stepped` come after the arrival of a listener's answer, and before its record is durable.
+/// Failpoints of the pump. Most come directly before or after an action that the pump takes once a
+/// record is durable, such as a delivery. `answered` and `stepped` come after the arrival of a
+/// listener's answer, and before its record is durable.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",

@@ -45,7 +45,8 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
 }
 
 /// Id of a message. External input gets a UUIDv7. Every message that the pump emits gets a UUIDv5,
-/// which is derived from the pump's step and an index.
+/// which is derived from the journal's id, the position of the record, and the number of ids that
+/// were derived for this record before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -74,7 +75,8 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Id of a timer. It is derived from an index and from the step of the pump that sets the timer.
+/// Id of a timer. It is derived in the same way as the id of a message that the pump emits
+/// ([`MessageId`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimerId(pub Uuid);
@@ -91,9 +93,9 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. Each operating-system thread has a copy, which all messages of the core on
-    /// that thread share. Sharing saves memory, because open calls keep many of these messages. One
-    /// copy per thread keeps pumps from contending for the reference count.
+    /// The core's name. All messages that the core creates on one operating-system thread share
+    /// this copy, which saves memory. Each operating-system thread has its own copy, so that pumps
+    /// on different threads do not contend for the reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }
 
@@ -548,7 +550,8 @@ impl<'de> Deserialize<'de> for Digest {
 mod tests {
     use super::*;
 
-    /// Checks that the partition of a tree never changes, because records are stored by partition.
+    /// Compares partitions of trees with fixed values. The partition of a tree must never change,
+    /// because records are stored by partition.
     #[test]
     fn a_trees_partition_is_for_ever_the_same() {
         for (root, of_4, of_64) in

@@ -1,4 +1,5 @@
-//! Every bound of the product with its unit, and the defaults of bounds that a config may set.
+//! Every limit of this program with its unit, and the default values of limits that a config may
+//! set.
 
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ pub const FINDING_BYTES_MAX: usize = 1 << 10;
 /// Maximum bytes that the record of a refusal keeps of the refused text, from the beginning of the
 /// text.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
-/// Maximum bytes of the example in the answer to a refused payload. If the example is longer, the
-/// answer contains none.
+/// Maximum bytes of the example of a valid payload in the answer to a refused payload. If the
+/// example is longer, the answer contains none.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
@@ -46,7 +47,7 @@ pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
 /// Limit for unsuccessful searches for close tags in one turn. Once such searches have read more
 /// bytes than this in total, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
-/// Maximum names of unknown root elements that the extractor remembers for one turn.
+/// Maximum names of unknown root elements that the parser of model text remembers for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
@@ -101,10 +102,12 @@ pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Default maximum number of items that a goal with `each` processes.
+/// Default maximum number of items of a workflow goal with the config key `each`. Such a goal runs
+/// once for each item of a list.
 pub const EACH_ITEMS_DEFAULT: u32 = 100;
 pub const EACH_ITEMS_CEILING: u32 = 100_000;
-/// Default maximum number of items that a goal with `each` processes at the same time.
+/// Default maximum number of items that a workflow goal with the config key `each` processes at the
+/// same time.
 pub const EACH_CONCURRENCY_DEFAULT: u32 = 8;
 pub const LOOP_PASSES_CEILING: u32 = 10_000;
 /// Default maximum number of corrections that a supervisor may request for the output of one goal.
@@ -134,7 +137,8 @@ pub const CLIENT_KEY_BYTES_MAX: usize = 256;
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
 pub const HASH_CHARS_MAX: usize = 64;
-/// Default time limit for a listener's preview of a held call.
+/// Default time limit for a preview: the text in which a listener describes what a held call would
+/// do.
 pub const PREVIEW_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// Highest configurable time limit for a preview.
 pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
@@ -188,14 +192,15 @@ pub const INSTANCES_CEILING: u32 = 256;
 pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Time from a heartbeat of a listener to the new deadline of its running attempt. Applies to
-/// listeners that make no model calls.
+/// Minimum time that a listener has after a heartbeat before its running attempt times out. For a
+/// listener that makes model calls, the listener's own timeout applies instead.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
-/// Default maximum number of consecutive failed rounds of one call. In a failed round, every result
-/// is a failure.
+/// Default maximum number of consecutive failed rounds of one call. A round consists of the
+/// messages that the call's listener receives together after one of its outcomes. A round has
+/// failed if every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 /// Number of consecutive failed rounds of a call after which backoff begins: organism then delays
@@ -221,7 +226,8 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Number of answers with a wrong attempt number after which a child process is restarted.
+/// Number of answers to attempts other than the current one after which the pump replaces a child
+/// process.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the previous pass.
@@ -244,7 +250,9 @@ pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
-/// Maximum bytes of a recording that a stored config contains.
+/// Maximum bytes of a recording that is copied into a stored config. A recording contains the turns
+/// that a playback model plays. If the recording is larger, the stored config contains only its
+/// digest.
 pub const STORED_RECORDING_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests get a
 /// stream of several chunks.
@@ -295,7 +303,8 @@ pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
-/// Estimated tokens that frame each message, each tool and the prompt in the input of a model.
+/// Estimated tokens that a model API adds for each message, for each tool, and for the system
+/// prompt in the input of a model.
 pub const FRAMING_TOKENS: u64 = 8;
 /// Percentage added to an estimated number of tokens if organism does not have the vocabulary of
 /// the model. The estimate uses OpenAI's vocabulary of 2024. Most other vocabularies are smaller,
@@ -354,8 +363,10 @@ pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum connections that a command makes to a socket before it reports that another process
-/// serves the socket.
+/// Maximum connections that a command makes to a socket while the process behind the socket is not
+/// the one that holds the lock of the journal. The two differ for a moment while a pump takes over
+/// the journal. After the last connection, the command reports that another process serves the
+/// socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
@@ -386,16 +397,16 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of awaited calls before a pump looks for waiting clients that have left, and
-/// removes them.
+/// Minimum number of calls whose results clients await before a pump looks for clients that no
+/// longer wait, and removes them.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump. Held calls do not count. Messages of a tree do not count
 /// while its open calls wait only for persons or timers.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Messages in flight that do not count towards [`IN_FLIGHT_MAX`], for each held call and for each
-/// call with a timer. This applies only to a tree whose open calls all wait for persons or timers.
-/// Further messages of the tree count, so that a listener cannot collect messages without bound
-/// before it waits.
+/// Number of messages in flight that do not count towards [`IN_FLIGHT_MAX`], for each call that is
+/// held or has a timer. These messages are exempt only while every open call of the tree waits for
+/// a person or a timer. Further messages of the tree count, so that a listener cannot collect
+/// messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
@@ -448,8 +459,8 @@ pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
 /// Maximum number of the latest records that an index may lack when a command uses it. If the index
 /// lacks more records, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
-/// Minimum number of records in a tree at which a command reads the first page of a thread from the
-/// index. For a smaller tree, the command reads the journal.
+/// Minimum number of records in a tree for which a command reads the first page of a thread's
+/// events from the index. For a smaller tree, the command reads the journal.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
@@ -459,10 +470,9 @@ pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
 /// of these names only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Number of messages up to which a search for words sorts trees. If at most this many messages
-/// contain the words, the search collects and sorts all trees of these messages. Otherwise, it
-/// tests the trees one after another, newest first, because it then soon finds enough trees that
-/// match.
+/// Maximum number of messages with the searched words for which a search collects and sorts all
+/// trees of these messages. If more messages contain the words, the search tests the trees one
+/// after another, newest first, because it then soon finds enough trees that match.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
 /// Number of trees up to which a search for a property collects and sorts all trees with this
 /// property. If there are more such trees, the search tests all trees one after another, newest
@@ -483,7 +493,8 @@ pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// writes all rows before it makes the SQL indexes.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
-/// memory. Other calls are found only later, when the build has made the SQL index of ids.
+/// memory between commits. If there are more, the build removes them from memory, and later looks
+/// them up in the database by their ids.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
 /// Page cache, in KiB, of the database with the rows of a first build of an index.
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
@@ -496,13 +507,13 @@ pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that a first build of an index queues for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
-/// Time limit for the exact alignment of two threads. Messages that are not aligned within this
-/// time are aligned roughly.
+/// Time limit for the exact matching of equal events in two compared threads. Events that are left
+/// after this time are matched only roughly, so equal events may appear as differences.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of prompts that a comparison of two threads rebuilds to find a pair that differs
-/// in more than ids and dates.
+/// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
+/// looks for the first pair that differs in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -645,7 +656,8 @@ pub const WEB_LINE_FINDINGS: usize = 20;
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
-/// Maximum open calls that the web view counts before a pause, a cancellation or a resume.
+/// Maximum open calls that the web view counts to show how much work a pause, a cancellation or a
+/// resume concerns.
 pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 /// Maximum failures at the top of the page of refusals and failures.
 pub const WEB_LAST_FAILURES: usize = 20;
@@ -660,13 +672,15 @@ pub const WEB_RECEIPT_RECORDS: u64 = 200;
 /// Maximum number of links to records in the receipt of an action that consists of several
 /// requests.
 pub const WEB_RECEIPT_LINKS: usize = 5;
-/// Maximum refusals of a model's turn that the web view shows with a held call of the same turn.
+/// Maximum refused payloads that the web view shows with a held call. A model wrote these payloads
+/// in the same turn as the call.
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
 /// Maximum number of branches that a page of the web view shows opened in the tree of threads.
 pub const WEB_OPEN_BRANCHES: usize = 50;
-/// Maximum number of expanded branches in the tree of threads on a page of the web view.
+/// Maximum number of goals of a workflow that the web view draws as a graph. For a workflow with
+/// more goals, the page shows only the table of goals.
 pub const WEB_DRAWN_GOALS: usize = 300;
 /// Maximum number of links that a page of the web view shows to the threads of one goal.
 pub const WEB_GOAL_THREADS: usize = 20;
@@ -698,8 +712,8 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time after the web view has verified the journals before it verifies them again.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records since the oldest held call of a thread was opened. If the journal has
-/// more such records, the page of the thread does not show the contents of its held calls.
+/// Maximum number of records in the journal after the record of the oldest held call of a thread.
+/// If there are more, the page of the thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
@@ -768,11 +782,11 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum trees whose indexes are kept to read threads for listeners from the journal. Such an
-/// index lists the records of one tree.
+/// Maximum trees for which a process keeps an index of the tree's records in memory. With such an
+/// index, the process reads a thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of the tree indexes that are kept to read threads for listeners from the journal.
-/// The index that was read last is kept whatever its size.
+/// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
+/// that was read last is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;
@@ -805,22 +819,24 @@ pub const RESTING_THREADS_MAX: usize = 16_384;
 /// much higher than [`RESTING_TREES_MAX`]: to list all held calls, the pump must read each tree
 /// that has left memory from the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
-/// Maximum client keys that a pump keeps in memory.
+/// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
+/// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
 /// [`RESTING_TREES_MAX`] before it evicts them. So one eviction removes many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
-/// Maximum trees, and maximum client keys, that one round evicts from memory.
+/// Maximum trees, and maximum client keys, that a pump moves between its memory and the working
+/// file at once.
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of tree heads. The heads of these uses stay in memory. A head is used when
-/// its tree gets a record, or when the head is loaded into memory.
+/// Number of uses of heads, over all trees, for which a tree's head stays in memory after its own
+/// last use. A head is used when its tree gets a record, or when the head is loaded into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which heads are moved out of
-/// memory. The number is large, so that many heads leave memory together.
+/// Number of uses of heads between two moves of heads out of memory. The number is large, so that
+/// many heads leave memory together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -881,8 +897,8 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Maximum number of distinct denied operations in one record. The record names operations of a
-/// listener that the NATS servers denied.
+/// Maximum number of distinct operations that a record about denied operations names. The NATS
+/// servers denied these operations to the pump or to programs of a listener.
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
@@ -897,15 +913,15 @@ pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
-/// Maximum bytes of a thread, or of an answer, in one NATS message between an agent's host and the
-/// pump.
+/// Maximum bytes of one part of a thread or of an answer. An agent's host and the pump exchange
+/// threads and answers in parts, with one part in each NATS message.
 pub const NATS_PAGE_BYTES: usize = 512 << 10;
 /// Timeout of one request from an agent's host to the pump.
 pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
-/// Total time for which an agent's host repeats a request to the pump. The host then gives up,
-/// because a pump that was restarted in this time has delivered the turn again.
+/// Total time for which an agent's host repeats a request to the pump before it gives up. No work
+/// is lost then: a pump that was restarted in this time has delivered the turn again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -920,8 +936,8 @@ pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Time for which a host of agents keeps a delivery whose config the host does not have. After this
 /// time, the host returns the delivery; by then, another host may have the right config.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of configs for which a host of agents accepts deliveries. These are the present
-/// config, and the configs before the last reloads.
+/// Maximum number of configs for which a process that hosts agents accepts deliveries. These are
+/// the present config, and the configs that were in force before the latest reloads.
 pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
 /// Maximum time that a NATS host waits for the server to confirm its subscriptions.
 pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -996,9 +1012,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Time for which a process counts as running after its last announcement. A new leader waits for
-/// the reports of all running processes. The time is shorter than a lease, so that the new leader
-/// does not wait for the process that it replaces.
+/// Maximum age of the last announcement of a process that still counts as running. A new leader
+/// waits for a report from each running process. The age is less than [`LEASE_LAPSE`], so that the
+/// leader does not wait for a dead process whose lease has lapsed.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -1074,8 +1090,8 @@ pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts in each pump that wait until their alert command can run. No command
-/// runs for further reports.
+/// Maximum reports of alerts that wait in each pump until the alert command can run for them. If so
+/// many reports already wait, the command never runs for a further report.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
@@ -1091,8 +1107,8 @@ pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 pub const ALERT_CHECKS: u32 = 2;
 /// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
-/// Maximum number of records of the organism's own thread that a start reads to restore the raised
-/// alerts.
+/// Maximum number of records that a start reads to restore the raised alerts. It reads them from
+/// the reserved thread for records that belong to no tree, such as reports of alerts.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
 /// Maximum number of earlier records that a start reads again to count causes of alerts.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;

@@ -18,8 +18,9 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a model request, except the thread and the values that the turn's note already
-/// contains.
+/// The inputs of a model request that are stored for a turn. The rest of the request is rebuilt
+/// from the recorded thread and from the note `model-turn`, in which the journal keeps the data of
+/// the turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -27,8 +28,8 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Provider that got its own native calls and their results as blocks of its API. Native calls
-    /// of other providers were sent as XML.
+    /// Provider that received native calls from its own earlier answers as blocks of its API, with
+    /// the results of these calls. Native calls from answers of other providers were sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -138,8 +139,8 @@ impl TurnInputs {
     }
 }
 
-/// Appends the notice of a turn to the last message of the turn's request. Requests of later turns
-/// do not contain this notice.
+/// Appends `notice` to the end of a turn's request. The notice states the turn's number, the
+/// available actions and how to end the call. Requests of later turns do not contain this notice.
 pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => Arc::make_mut(message).blocks.push(ChatBlock::Text(notice)),

@@ -119,7 +119,8 @@ impl AnswerBuffer {
         self.lose(error.word(), is_charged);
     }
 
-    /// Records that the call was cancelled. The current request ends with it and is charged.
+    /// Records that the model call was cancelled. The cancellation ends the request that is under
+    /// way, and this request is charged.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }

@@ -93,8 +93,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal. The key is the payloads that answer and delegate the goal.
-    /// Empty if no workflow sends goals to the agent.
+    /// Protocols for calls with a goal, by the pair of payloads with which the agent answers and
+    /// delegates the goal. Empty if no workflow sends goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -319,8 +319,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Reads the records that `memory` lacks up to `up_to`, and adds them. Reads them on a thread
-    /// that may block, not on an async worker.
+    /// Adds the records up to the position `up_to` that `memory` lacks. Reads these records on a
+    /// thread for blocking work, because the read may wait for the disk.
     async fn extended(
         &self,
         mut memory: ThreadMemory,
@@ -434,8 +434,8 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns [`Spent`] if the call has used up its turns: this turn did not end the call, and no
-    /// further turn is permitted.
+    /// Returns, as [`Spent`], why the agent may take no further turn for this call. Returns `None`
+    /// if the answered turn ended the call, or if the call has turns left.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -492,14 +492,14 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
 struct GoalTerms {
     /// The payload that answers the goal.
     answer: PayloadName,
-    /// The payload with which the agent delegates tasks of the goal; `None` if the goal has no
-    /// roles.
+    /// The payload with which the agent gives tasks of the goal to other agents; `None` if the goal
+    /// does not permit such delegations.
     delegate: Option<PayloadName>,
 }
 
-/// Makes one protocol for each combination of payloads that answer and delegate a goal. An untyped
-/// goal is answered by the text of a turn. A typed goal is answered only by the payload that
-/// belongs to it.
+/// Makes the protocols for goals, one for each pair of a payload that answers a goal and a payload
+/// that delegates its tasks. A typed goal is answered only by the payload that belongs to its type.
+/// An untyped goal can be answered by the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -580,7 +580,8 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// Provider that gets its own native calls and their results as blocks of its API.
+    /// Provider that gets native calls from its own earlier answers as blocks of its API, with the
+    /// results of these calls. `None` if all native calls are sent as XML.
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
     /// the list is not empty, this turn is the last one of its call.

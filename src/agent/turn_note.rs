@@ -47,7 +47,8 @@ pub struct TurnNote<'a> {
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls, each with the digest of its payload or refused text.
+    /// The turn's native calls. Each has the digest of the payload that was made from the call, or
+    /// of the call's text if the call was refused.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.

@@ -7,8 +7,9 @@
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version. It escapes results twice, and shows them in their order of arrival. If the
-    /// agent clears its context, the request of the open call is no longer shown.
+    /// Third version. It escapes a payload in a result as text, so special characters of the
+    /// payload's texts are escaped twice. It shows results in their order of arrival. If the agent
+    /// clears its context, the request of the open call is no longer shown.
     V3,
     /// Fourth version. It escapes results once, and shows them in the order of their calls. The
     /// request of the open call is always shown.

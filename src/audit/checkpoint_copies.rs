@@ -1,6 +1,6 @@
-//! Copies of the journal's checkpoints. A proof compares the journal with these copies. A copy
-//! outside the state directory protects the journal even from an attacker who knows the journal's
-//! key.
+//! Copies of the journal's checkpoints, which are signed statements about the records up to a
+//! position. Verification compares the journal with these copies. A copy outside the state
+//! directory protects the journal even from an attacker who knows the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay between two reads of a directory with copies, if a running pump is about to write a copy
-/// to it.
+/// Time to wait before a directory with copies is read again. This is necessary if a running pump
+/// has not yet copied the journal's last checkpoint to the directory.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -29,8 +29,9 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether the file counts as proof if its copies agree with the journal. A file that
-    /// contradicts the journal is reported in any case.
+    /// Whether copies in the file prove the journal if they agree with it. False for the copies in
+    /// a state directory that the auditor distrusts. Copies that contradict the journal are
+    /// reported in any case.
     counts: bool,
 }
 
@@ -55,8 +56,8 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given, even if `distrust_state` excludes its checkpoint copies
-    /// from the proof.
+    /// Whether the auditor named a state directory. This is true even if the option
+    /// `distrust_state` excludes the copies in this directory from the proof.
     has_state: bool,
     /// Reason why the configured directory has no copy for this journal. `None` if it has one.
     lacking: Option<String>,
@@ -74,8 +75,8 @@ pub(super) struct CopyEvidence {
 }
 
 impl CopyEvidence {
-    /// Reads the copies of the checkpoints of `journal`. The directory `data` contains the journal,
-    /// and `due` is the position of its last checkpoint.
+    /// Reads the copies of the checkpoints of `journal`, whose files are in the directory `data`.
+    /// `due` is the position of the last checkpoint that the journal itself contains.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -173,10 +174,10 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes every copy of a checkpoint that is newer than the journal's last checkpoint. `last`
-    /// is the position of the journal's last record. If the position of a removed copy is at most
-    /// `last`, the journal has the records that the copy covers. Such a copy is kept aside for
-    /// [`CopyEvidence::compare_later`].
+    /// Separates the copies that are newer than the journal's last checkpoint from the other
+    /// copies. `last` is the position of the journal's last record. A newer copy at a position up
+    /// to `last` is kept for [`CopyEvidence::compare_later`]. A copy at a later position is
+    /// dropped, because the journal lacks the records that the copy covers.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -191,9 +192,10 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares those copies from [`CopyEvidence::set_later_aside`] whose position is
-    /// `heads.last()`. Each must have the Merkle root of the records up to this position. If the
-    /// copy is outside the state directory, it proves these records.
+    /// Compares the copies from [`CopyEvidence::set_later_aside`] that cover exactly the records in
+    /// `heads`. An equal copy has the same Merkle root as these records, and proves them if the
+    /// copy is kept outside the directories of the journal and of its key. Any other copy is added
+    /// to the differences.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -208,14 +210,15 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes and returns the copies that are newer than the journal's last checkpoint and
-    /// contradict the journal's records.
+    /// Returns the differences that [`CopyEvidence::compare_later`] has found since the last call
+    /// of this function: newer copies that contradict the journal's records.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from the journal's checkpoints `inside`. An equal copy
-    /// outside the state directory proves all records up to its position.
+    /// Returns the copies that differ from `inside`, the checkpoints that the journal itself
+    /// contains. A copy outside the directories of the journal and of its key that equals one of
+    /// these checkpoints proves all records up to its position.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

@@ -188,8 +188,8 @@ impl ThreadComparison {
         self.differences.is_empty()
     }
 
-    /// Returns the pairs of differing prompts up to the first difference between events. So that
-    /// difference cannot be the reason why these prompts differ.
+    /// Returns the pairs of turns with differing prompts, up to the first event in which the two
+    /// threads differ. A prompt before that event cannot differ as a consequence of the event.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
@@ -272,8 +272,10 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges of events that have no event in common. Pairs events with the same
-    /// title, in their order. Paired subthreads are compared event by event.
+    /// Compares two ranges of events that contain no equal events. Pairs events with the same
+    /// title, in their order, and adds each pair to the differences. If both events of a pair are
+    /// subthreads, compares the subthreads event by event instead. Adds events without a partner to
+    /// the differences, too.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -355,8 +357,9 @@ impl EventOf<'_> {
     }
 }
 
-/// Returns the events of the thread itself. Each subthread is one entry. Counts of refused
-/// submissions are left out, because they belong to the client.
+/// Returns the events of the thread itself. Each subthread is one entry. Leaves out events that say
+/// nothing about the content of the thread, such as counts of submissions that were refused as
+/// `busy`.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
         let content = reader.read(&entry.what);

@@ -19,7 +19,7 @@ use super::views::{BusyRefusals, MessageView, RefusalView};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
     /// One well-formed XML document of all records. Each record contains envelopes, dispositions,
-    /// refusals and other facts.
+    /// refusals and other facts. A disposition states how the handling of a message ended.
     Xml,
     /// One line of JSON for each message or refusal.
     Jsonl,
@@ -128,8 +128,8 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns this source with all records up to its head. The original source ends with the last
-    /// record in the filter's time range.
+    /// Returns a copy of this source that ends at the head of the journal or tree. Unlike this
+    /// source, the copy also contains the records after the filter's time range.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

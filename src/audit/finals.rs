@@ -1,5 +1,5 @@
-//! Compares the results that clients got from two threads. The schemas of the results decide which
-//! differences count, so that differences in notation do not.
+//! Compares the results that clients got from two threads. By the schema of a result, two texts are
+//! equal if they are only different notations of the same value.
 
 use std::collections::BTreeSet;
 
@@ -90,9 +90,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values are equal. Both were converted from XML with the same schema. The
-/// conversion keeps a number or flag as a string if its notation is not valid in JSON. So a string
-/// can equal a number or a flag.
+/// Whether two JSON values are equal. Both were converted from XML with the same schema. If a
+/// number or flag is not written in the notation of JSON, the conversion keeps its text as a
+/// string. So a string equals a number or flag if its text has the same value.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

@@ -27,8 +27,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener of a call that the fork answers with its recorded result. Set only if the fork
-    /// was requested at a turn inside such a call. The fork then begins before the call.
+    /// The listener of the call that contains the requested turn, directly or through other calls.
+    /// Set only if the fork answers this call with its recorded result. Then the fork cannot begin
+    /// at the requested turn, and begins before the call instead.
     pub beneath: Option<ListenerName>,
 }
 
@@ -96,8 +97,10 @@ pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bo
 impl ForkPoint {
     /// Finds the fork point at a message of the record at `position`. If no fork can begin at the
     /// message, finds the last fork point before it. Returns `None` if the record lacks the
-    /// message, or if the tree cannot be forked. `is_answered` states for each listener whether the
-    /// fork answers calls to this listener with recorded results.
+    /// message, or if the tree cannot be forked.
+    ///
+    /// A fork answers calls to some of the listeners with recorded results. `is_answered` states
+    /// whether a listener is one of them.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -150,9 +153,9 @@ impl ForkPoint {
     }
 
     /// Returns the point in the source at which the fork with these `records` began. Returns `None`
-    /// if the records belong to no fork, or if the source has no history in this journal. The first
-    /// record of a fork contains copies of messages of the source. So if a second fork is requested
-    /// at a message of this record, it begins in the source, too.
+    /// if the records belong to no fork, or if the source has no history in this journal. If a
+    /// second fork is requested at a message that the first fork has copied from the source, the
+    /// second fork begins at this point, too.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {

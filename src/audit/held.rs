@@ -286,8 +286,8 @@ impl OpenCalls {
         }
     }
 
-    /// If `message` is the message with which the core requests an approval, keeps its reason for
-    /// the held call.
+    /// Keeps the reason why a held call needs an approval, if `message` is the core's request for
+    /// this approval. Ignores any other message.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

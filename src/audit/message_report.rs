@@ -43,7 +43,8 @@ pub struct MessageReport {
     /// Refused payloads that the listener returned in the same outcome as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that the listener wrote while it handled the call of the message.
+    /// Refusals of payloads that a listener wrote while it handled the call that this message
+    /// opened.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call in which the message was written.
@@ -94,13 +95,14 @@ pub struct ChainedRecord {
     pub head_hash: Digest,
 }
 
-/// The way in which a message passed the gate.
+/// Way in which the payload of a message passed the gate, which checks every payload before it
+/// becomes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate passed another payload. Either that payload contains the payload of this message,
-    /// or the core made this message from that payload.
+    /// The gate checked and accepted another payload instead. Either the accepted payload contains
+    /// the payload of this message, or the core made this message from the accepted payload.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -177,7 +179,7 @@ pub struct MessageDecision {
     pub action: &'static str,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// Whether the organism accepted the decision and carried it out.
+    /// Whether the decision was accepted and carried out. False if it was refused.
     #[serde(rename = "accepted")]
     pub accepted: bool,
     /// Digest of the payload that the person has seen. May be shortened to its first digits.

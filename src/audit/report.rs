@@ -63,9 +63,9 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Records that the stream and its projection in SQLite agree, so the projection is proved.
-    /// `ahead` is the number of records in the stream that the projection lacks. If it is not 0,
-    /// the journal is not proved.
+    /// Adds to the report that the records of the stream and of its projection in SQLite are equal.
+    /// `ahead` is the number of records in the stream that the projection lacks. If `ahead` is not
+    /// 0, the journal is not proved, because the projection is incomplete.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -81,7 +81,8 @@ impl ProofReport {
         }
     }
 
-    /// Records that the stream and its projection in SQLite differ at `position`.
+    /// Adds to the report that the stream and its projection in SQLite differ at `position`. The
+    /// verdict is then that the journal is broken.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
         self.broken.get_or_insert(ChainBreak { position, detail });
@@ -99,7 +100,8 @@ pub struct RecordedLoss {
     /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last acknowledged record, which is also the last one that was lost.
+    /// Position of the last record that was lost. The journal had acknowledged the records up to
+    /// this position and no later ones.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Id of the other journal that contained the lost records; `None` if they were lost from this

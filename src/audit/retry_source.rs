@@ -25,8 +25,9 @@ pub struct RetrySource {
     pub sender: ListenerName,
     /// The recipient of the call; `None` for a refused submission.
     pub to: Option<ListenerName>,
-    /// The key that the client gave its refused submission; `None` if there is no key that a retry
-    /// can use.
+    /// The key by which repetitions of the client's submission are recognized. `None` for a call,
+    /// for a submission without a key, and for a submission that was refused because its key was in
+    /// use already.
     pub key: Option<String>,
     pub payload: String,
     /// Whether it is unknown how far a listener handled the call. If this call is a retry, also
@@ -114,8 +115,8 @@ impl<'r> SubmissionRefusal<'r> {
 }
 
 impl RetrySource {
-    /// Finds a message for a retry by its id and the position of its record. The inner error states
-    /// why the message cannot be retried.
+    /// Finds a message for a retry by its id and the position of its record. The outer error is an
+    /// error of the journal. The inner error states why the message cannot be retried.
     pub fn find(
         reader: &JournalReader,
         position: Position,

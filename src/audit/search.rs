@@ -72,8 +72,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether to show an item that the index has found. A message that was found by its words is not
-/// shown if its payload has been redacted.
+/// Whether to show an item that the index has found. Hides only messages whose payload has been
+/// redacted, and only if the search is for words.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {

@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions that are also on the previous page. They are in records of this page. But a
-    /// decision comes before the messages of its record, so the previous page ends with it.
+    /// Decisions from the records of this page that come before the first message of the page. The
+    /// previous page shows them at its end, too.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread has taken over from the source of its fork. `None` if the thread
     /// has taken over no history.
@@ -83,7 +83,8 @@ pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<Timeli
 }
 
 /// Returns the sender that opened a thread, read from the thread's first record. Returns the core
-/// for the thread of the organism itself, whose opening is not recorded.
+/// for [`ThreadId::ORGANISM`], which is reserved for records that belong to no tree. No record
+/// states its opening.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -97,8 +98,9 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names. The thread of the record is found through
-/// this call. Returns `None` for the kinds of input that need no such search.
+/// Returns the call that the input of a record names, such as the call whose outcome the record
+/// contains. The caller uses this call to find the thread of the record. Returns `None` for an
+/// input that names no call.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

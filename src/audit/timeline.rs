@@ -40,7 +40,7 @@ pub struct ThreadTimeline {
     /// Tokens and money that model calls have used, in the thread and in its subthreads.
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Currency of the money in `spent`, as the first model call states it.
+    /// Currency of the money in `spent`, taken from the first model call that states a currency.
     #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
     /// Number of messages in the thread itself. Counts messages outside the page, too.
@@ -180,7 +180,7 @@ pub enum TimelineEvent {
 /// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged; `None` if the organism refused the decision.
+    /// Operator to whom the signing key belonged; `None` if the decision was refused.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -266,9 +266,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if its facts name no thread. This is the thread
-    /// that the input names, or the thread of the call that the input names. If the input names
-    /// neither, it is the root thread.
+    /// Returns the thread to which a record belongs if its facts name no thread. The input of the
+    /// record, which caused the facts, may name a thread, or a call that belongs to a thread.
+    /// Otherwise, the record belongs to the root thread of its tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -399,8 +399,8 @@ impl TimelineBuilder {
     }
 
     /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
-    /// timeline for the organism's own thread when needed, because the opening of that thread is
-    /// not recorded.
+    /// timeline if no record states the opening of the thread, as is the case for
+    /// [`ThreadId::ORGANISM`].
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
@@ -494,8 +494,9 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// Returns the kind of the decision that an input records, the person who made it, and its origin.
-/// Returns `None` if the input is no decision of a person.
+/// Returns the kind of the decision that an input records, the name of the person who made it, and
+/// its origin: the person's user account, note and signature. Returns `None` if the input is no
+/// decision of a person.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -114,9 +114,9 @@ impl ThreadTimeline {
         });
     }
 
-    /// Keeps one page of the timeline, with about `limit` events. It begins at the message with the
-    /// `seq` `from_seq`. The events of subthreads count, too. The page always ends before a
-    /// message, because the next page must begin at a message.
+    /// Keeps one page of the timeline. The page begins at the message with the `seq` `from_seq`,
+    /// and has about `limit` events, including the events of subthreads. After `limit` events, the
+    /// page continues until the next message, because the next page must begin at a message.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);

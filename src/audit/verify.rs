@@ -38,7 +38,7 @@ pub struct VerifyOptions {
     /// Files with copies of checkpoints, which are kept outside the directories of the journal and
     /// of its key.
     pub copies: Vec<PathBuf>,
-    /// Directory to which the organism copies checkpoints. The config of the organism names it.
+    /// Directory to which the running pump copies checkpoints, as named in the config.
     pub checkpoints: Option<PathBuf>,
     /// Whether the proved journal is a backup. If so, a copy of a checkpoint may be newer than the
     /// backup.
@@ -87,8 +87,8 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The way in which records use a blob, which is a stored text. If they use it in several ways, the
-/// last of these variants counts.
+/// The way in which records refer to a blob, which is a stored text. If records refer to a blob in
+/// several ways, the way that is declared last in this type counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
@@ -114,7 +114,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core in the epoch of the record that was read last.
+    /// Version of the core that wrote the record that was read last. The last boot or reload before
+    /// this record states the version.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
@@ -324,8 +325,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Remembers the damage that an operator has accepted by this action. Accepted damage is no
-    /// violation.
+    /// Remembers the damage that `action`, an action of an operator, accepts: lost records,
+    /// redacted payloads or records without a valid MAC. Accepted damage is no violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -377,8 +378,9 @@ impl JournalProof {
         }
     }
 
-    /// Checks the MACs of commits. Records whose MAC is missing or wrong were not written by a
-    /// pump. `mark` is the position of the last acknowledged record.
+    /// Reports a violation if records have a wrong MAC or no MAC, because no pump wrote such
+    /// records. If the journal has no MAC at all, this is a violation only if `mark` is not 0.
+    /// `mark` is the position of the last acknowledged record, or 0 if none is known.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();

@@ -136,7 +136,7 @@ impl BusyRefusals {
     }
 }
 
-/// A refusal of a payload.
+/// A refusal of a payload by the gate, or of an operator's action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusalView {
     #[serde(rename = "position")]
@@ -166,7 +166,7 @@ pub struct RefusalView {
 }
 
 impl RefusalView {
-    /// Whether the organism refused the action of an operator. If false, the gate refused a
+    /// Whether this is the refusal of an operator's action. If false, this is the refusal of a
     /// payload.
     pub fn is_of_action(&self) -> bool {
         self.sender == ListenerName::operator()

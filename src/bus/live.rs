@@ -1,5 +1,5 @@
-//! The live channel. It shows the present states and texts of an organism's model calls to people
-//! who watch. States and texts are never recorded.
+//! The live channel. It shows the present states and texts of running model calls to people who
+//! watch. States and texts are never recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
 //! is full, further events are lost, and the reader gets their number instead. Without a reader, no
@@ -75,9 +75,9 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// A partition that sends no events at present, for the reason in `detail`. The program keeps
-    /// trying to subscribe to it again. After it has succeeded, the reader gets a `Lost` event
-    /// without a known number.
+    /// A partition, which is one pump's part of the thread trees, that sends no events at present.
+    /// `detail` states the reason. The program keeps trying to subscribe to the partition's events
+    /// again. After it has succeeded, the reader gets a `Lost` event without a known number.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -320,8 +320,8 @@ impl LiveChannel {
         self.watched.subscribe()
     }
 
-    /// Reports a new state of a model call. `streams` states whether the host of the agent also
-    /// sends the call's text to this channel.
+    /// Reports a new state of a model call. `streams` is false if the agent's host sends only
+    /// states to this channel and never the text of the call.
     pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
         let key = (source.call, source.attempt);
         let source = source.clone();

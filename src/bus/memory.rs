@@ -1,5 +1,6 @@
-//! The memory of calls between deliveries. A kit keeps the messages of a call. The host keeps a
-//! note of which program has the messages of which call (docs/PROTOCOL.md, section 3).
+//! The memory of calls between deliveries. The program of a listener can keep the messages of a
+//! call. The host, which sends deliveries to the listener's programs, notes which program has which
+//! messages of which call (docs/PROTOCOL.md, section 3).
 
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{CallId, MessageId};
@@ -18,8 +19,9 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// Returns the mark for a listener that remembers all messages of this delivery. Returns `None`
-    /// if the delivery has no messages.
+    /// Returns the mark of a listener that remembers all messages of this delivery. The mark is the
+    /// number of these messages with the id of the last one. Returns `None` if the delivery has no
+    /// messages.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })

@@ -153,8 +153,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Reports that the listener is unreachable. From now on, its deliveries end by
     /// [`Sink::not_taken`], until the host calls [`Sink::joined`].
     fn left(&self, listener: &ListenerName, detail: &str);
-    /// Reports operations that NATS servers denied to programs of the listener. `count` is the
-    /// number of reports by these programs.
+    /// Reports that NATS servers denied operations to programs of the listener. `operations` lists
+    /// each denied operation once. `count` is the number of all reports that the programs made.
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }

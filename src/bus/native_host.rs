@@ -3,7 +3,7 @@
 //! There are three ways to host such a listener. The cheapest is [`InlineHost`], which runs a plain
 //! function on the thread that calls `deliver`. [`from_fn`] makes a [`NativeHandler`] of a plain
 //! function. The most general is [`NativeHost`], which runs handlers as asynchronous tasks. A panic
-//! of a handler fails only its attempt, and never ends the organism.
+//! of a handler fails only its attempt, and never ends the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -220,10 +220,10 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Tasks take deliveries from the queue, at most one task for each
-/// worker thread of the runtime. If so many tasks already run, a new delivery is only queued, and
-/// no task has to be started or woken. If a handler does not finish when it is first polled, a
-/// separate task continues it.
+/// Deliveries wait in one queue. Tasks take deliveries from this queue and start the handler for
+/// each. A new delivery starts a further task only if fewer tasks run than the runtime has worker
+/// threads. A handler that does not finish when it is first polled continues as a separate task, so
+/// that it does not delay the queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.

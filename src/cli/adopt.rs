@@ -15,17 +15,20 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Directory of the journal, or config file of its project. Required if several journals match,
-    /// or if the config file of that project still exists.
+    /// Directory of the journal to adopt, or config file of the project that owns the journal.
+    /// Required if several projects with this organism's name have journals, or if the owner's
+    /// config file still exists.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Begin a new journal instead, beside those of other projects with this name.
+    /// Begin a new journal instead, beside the journals of other projects whose organisms have the
+    /// same name.
     #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
     new: bool,
-    /// Accept that records are lost, as `organism repair` does.
+    /// Also accept that records of the journal are lost, as `organism repair --accept-loss` does.
     #[arg(long)]
     accept_loss: bool,
-    /// Accept the journal under this host's key, as `organism repair` does.
+    /// Also accept records that were not signed with this host's key, as `organism repair
+    /// --accept-key` does.
     #[arg(long)]
     accept_key: bool,
     /// Reason for the adoption, which goes on record.

@@ -54,8 +54,8 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends the decision that `decision_on` returns for each call. If a decision is refused, still
-    /// sends the other decisions, and then returns the first refusal as an error.
+    /// Sends a decision on each call. `decision_on` returns the decision for a call. If a decision
+    /// is refused, still sends the other decisions, and then returns the first refusal as an error.
     pub fn decide(
         &self,
         reach: OrganismReach,

@@ -75,15 +75,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Returns an example of a valid answer to a question; `None` if the command has no valid config.
+/// Returns an example of a valid answer to a question, made from the schemas of the config. Returns
+/// `None` if the command has no valid config, or if no schema yields an example.
 fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     let OrganismReach::Config { config, .. } = reach else { return None };
     let replies = config.contracts.answers_to(&question.to, &question.name);
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal`. Does so only if the refused text was no answer to
-/// the question at all, such as plain prose.
+/// Adds `example`, a valid answer, to `refusal`. Does so only if the refused text was not even one
+/// XML element with the name of an answer: for example, plain prose.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -91,7 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Number of hash digits in a suggested command; enough to identify a payload.
+/// Number of hexadecimal digits to which a suggested command shortens the hash of a payload. So
+/// many digits are enough to identify the payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

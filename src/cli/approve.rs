@@ -114,8 +114,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Completes a hash that the user has shortened: returns the digest `known` if it begins with
-/// `hash`. Otherwise returns `hash` unchanged. A signature needs the full digest.
+/// Completes a hash that the user may have shortened, because a signature needs the full digest.
+/// Returns the digest `known` if it begins with `hash`, and otherwise returns `hash` unchanged.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =

@@ -82,8 +82,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of the check. If a prompt does not fit into the context window of its
-/// model, returns the code for an invalid config.
+/// Returns the exit code of the check. This is the code for an invalid config if at least one
+/// prompt does not fit into the context window of its model, and the code for success otherwise.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -273,9 +273,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a listener accepts. If the list of a listener is empty, only workflows
-/// call the listener. In this case, returns that the listener takes goals of workflows, or
-/// questions if the listener is a person.
+/// Describes which payloads a listener accepts. A listener without payloads of its own is called
+/// only by workflows: with questions if the listener is a person, and with goals otherwise.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -25,9 +25,9 @@ pub struct Args {
     verb: Option<ConfigVerb>,
     #[command(flatten)]
     place: JournalTarget,
-    /// A moment on record: a position, a thread (its first message), the digest of a config, a time
-    /// such as 2026-11-20T10:00 or 2h (ago), or `last` (the last start). Without it, the config as
-    /// it is now.
+    /// Show the config that was in force at this moment: a position, the id of a thread (for its
+    /// first message), the first digits of a config's digest, a time such as 2026-11-20T10:00, an
+    /// age such as 2h, or `last` for the last start or reload. Default: the config as it is now.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
     /// Partition of the position, if the organism has several partitions.
@@ -131,7 +131,8 @@ fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a note about every part that the stored config lacks.
+/// Prints a note about everything that the stored config leaves out: secrets, the values of
+/// environment variables, and recordings that are too large.
 fn note_missing(stored: &StoredConfig) {
     let manifest = &stored.manifest;
     if !manifest.withheld.is_empty() {

@@ -28,9 +28,11 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum DebugVerb {
-    /// Read chunked turns as JSON lines; write the extraction of each.
+    /// Extract the actions from texts of models. Reads one JSON line for each text, and writes the
+    /// actions and errors that it finds as one JSON line.
     Extract,
-    /// Read file names as JSON lines; write the gate's verdict on each file, under a config.
+    /// Read file names as JSON lines. For each file, write whether the gate, which validates all
+    /// payloads of an organism, accepts the file's content from the given sender.
     Gate(gate::Args),
 }
 
@@ -54,11 +56,13 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Input of the extractor for one turn: the known elements by name, and the text in chunks.
+/// Input of the extractor for one model turn: the elements that the extractor knows, and the text
+/// in chunks.
 ///
-/// The value of each name describes the element: `"text"`, or an object with the names of the
-/// element's children and `@attributes`. The key `#` in the object marks an element that contains
-/// only text.
+/// `known_tags` maps the name of each known element to a description. The description is `"text"`
+/// for an element that contains only text. Otherwise, it is an object: its keys are the names of
+/// the child elements, each with a description, and `@NAME` for each attribute. The key `#` states
+/// that the element contains text instead of child elements.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]
@@ -92,7 +96,8 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl ExtractTurn {
-    /// Builds the grammar of the known elements.
+    /// Builds the grammar by which the extractor finds actions: the elements of `known_tags`, the
+    /// names of reasoning and reserved elements, and the limits.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = ShapeArena::default();
         for (name, spec) in &self.known_tags {

@@ -25,9 +25,9 @@ use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, s
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
-/// Returns the calls that wait for an approval, or those that wait for an answer, as `hold` states.
-/// Searches all journals in `data`. Queries the running organism. If no organism responds, reads
-/// each journal once.
+/// Returns the calls that wait for an approval or for an answer; `hold` states for which of the
+/// two. Covers the journals of all partitions in `data`. For each partition, queries the running
+/// organism. If no organism responds, reads the journal of the partition once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -103,9 +103,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Waits for the requested previews of the calls for which `is_wanted` returns true. When all these
-/// previews are recorded, returns all calls that wait for an approval, as [`waiting`] does. Stops
-/// waiting if no organism runs, because then no preview would be recorded.
+/// Waits until the running organism has recorded all requested previews of the calls for which
+/// `is_wanted` returns true. A preview states what a held call would do. Stops waiting if no
+/// organism runs any more. Then returns all calls that wait for an approval, as [`waiting`] does.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -198,8 +198,8 @@ pub(super) fn decide_all(
     })
 }
 
-/// Returns an error if the decision was refused. If the refusal contains an example of what was
-/// expected, prints the example.
+/// Returns an error if the decision was refused. First prints an example of a valid payload, if the
+/// refusal contains one.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {
@@ -240,13 +240,15 @@ pub(super) struct DecisionArgs {
     /// Sign the decision with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     pub sign: Option<PathBuf>,
-    /// Decide in the organism that runs on the journal in this directory, regardless of its config.
+    /// Send the decision to the organism that runs on the journal in this directory, whatever its
+    /// config is.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,
 }
 
 impl DecisionArgs {
-    /// Returns the origin of the decision: the user of this process, with the note.
+    /// Returns who decides, and why: the user of this process, and the note of the command line.
+    /// Both are recorded with the decision.
     pub fn origin(&self) -> DecisionOrigin {
         let who = operator::this_user();
         let note = self.note.clone();

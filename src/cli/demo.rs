@@ -27,8 +27,8 @@ use super::{CommandExit, config_error_carets};
 pub struct Args {
     /// Directory that the question is about. Default: the project that contains this config.
     directory: Option<PathBuf>,
-    /// The research desk's config. Default: ./config/research-desk.toml, or that of the source tree
-    /// that this program was built in.
+    /// Config of the demo. Default: config/research-desk.toml in the current directory, or else in
+    /// the source tree from which this program was built.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

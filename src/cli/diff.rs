@@ -22,7 +22,8 @@ use super::render::{RenderOutput, count, duration, payload_lines, put, put_visib
 
 /// Number of digits shown of each digest in the table.
 const DIGITS_SHOWN: usize = 12;
-/// Maximum lines shown of a payload that only one side has. `--full` shows all lines.
+/// Maximum number of lines to show of a payload that only one of the two threads has. `--full`
+/// shows all lines.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -135,8 +136,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the first difference between two threads. Sets `uncompared` to the number of pairs of
-/// prompts that could not be compared.
+/// Finds the first difference between two threads, in a prompt or in an event. Sets `uncompared` to
+/// the number of pairs of prompts that were not compared, because a search compares a limited
+/// number of pairs.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -160,9 +162,10 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first pair of model requests that differ in more than ids and dates. Searches only the
-/// requests before the first event that differs. Sets `uncompared` to the number of pairs that
-/// could not be compared.
+/// Finds the first pair of model requests, at the same place in both threads, that differ in
+/// anything but ids and dates. Searches only the requests before the first event that differs. Sets
+/// `uncompared` to the number of pairs that were not compared, because a search compares a limited
+/// number of pairs.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

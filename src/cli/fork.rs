@@ -1,5 +1,6 @@
-//! `organism fork`: continues a recorded thread in a new thread. The fork begins at one of the
-//! messages of the recorded thread, and repeats no effect.
+//! `organism fork`: continues a recorded thread in a new thread, from one of the recorded messages.
+//! The fork has no effect a second time: it takes the results of calls from the record, except
+//! those of agents and workflows, which run again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,20 +28,21 @@ use super::submit_output::{exit_of, print_json, print_plain, worse};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Id of the message, or its first 8 digits at least: a client's request, which the fork sends
-    /// again, the turn of an agent, which it takes again, or the result after which a new request
-    /// continues.
+    /// Id of the message at which the fork begins, or at least its first 8 digits. If the message
+    /// is a client's request, the fork sends this request again. If it is a turn of an agent, the
+    /// agent takes this turn again. If it is a result, the fork waits for a new request.
     #[arg(value_name = "MESSAGE")]
     message: String,
-    /// Send the payload of this file, or of `-` for standard input: in place of the client's
-    /// recorded request, or of everything that the agent sent in the turn.
+    /// File with a payload to send, or `-` for standard input. If the fork begins at a client's
+    /// request, the payload replaces this request. If the fork begins at an agent's turn, the
+    /// payload replaces everything that the agent sent in this turn.
     #[arg(long, value_name = "FILE")]
     edit: Option<PathBuf>,
     /// Client that gets the results. Default: the client of the source.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Deliver calls to this listener if the source has no result for them. Without this option, an
-    /// operator must approve each such call.
+    /// Deliver a call to this listener if the record of the source, the forked thread, contains no
+    /// result for the call. Without this option, an operator must approve each such call.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
     /// Maximum tokens of the fork.
@@ -130,9 +132,9 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the record at which the fork begins. This is the message that the command
-/// line names, if a fork can begin there. Otherwise, it is the last possible place before that
-/// message.
+/// Finds the place in the record at which the fork begins: a client's request, an agent's turn, or
+/// a result after which nothing is open. If the message that the command line names is such a
+/// place, returns this place. Otherwise, returns the last such place before the message.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

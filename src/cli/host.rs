@@ -22,8 +22,9 @@ pub struct Args {
     /// Agents to host, such as researcher,critic. Default: all with nats = true.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Directory of keys. Each agent connects with its own, `listener-NAME.nk`, as `organism
-    /// nats-config` writes them. Default: the credentials of [nats].
+    /// Directory with the keys that `organism nats-config` writes. Each agent connects with the key
+    /// in its own file, `listener-NAME.nk`. Default: all agents connect with the credentials in the
+    /// section [nats] of the config.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
     /// Serve health and metrics of these agents at this address, such as 127.0.0.1:9465. The

@@ -52,7 +52,7 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
 }
 
 /// Answers a query from the index of the journal in `data`. If the index lacks records of the
-/// journal, prints a note with the position up to which the index has records.
+/// journal, also prints a note for the user, which names the last record that the index has.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,

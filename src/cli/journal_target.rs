@@ -103,8 +103,9 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Returns readers of the journals that may contain records of a thread. Usually, the journal of
-/// one partition has these records. The organism's own thread may have records in every partition.
+/// Returns readers of the journals that may contain records of a thread. Usually, only the journal
+/// of one partition has records of a thread. The exception is the thread `sess-organism`, in which
+/// each partition records events of the organism itself.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -133,7 +134,8 @@ pub fn unknown(thread: &ThreadId) -> CommandFailure {
     CommandFailure::new(CommandExit::Usage, message)
 }
 
-/// Maps an error of an open journal to a failure as [`failed`] does, and names the journal.
+/// Maps an error that occurred while a journal was read to a failure, as [`failed`] does. The
+/// failure names the journal's directory.
 pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }

@@ -42,7 +42,8 @@ struct TestArgs {
     /// File with a payload to send. May be given several times.
     #[arg(long, value_name = "FILE")]
     payload: Vec<PathBuf>,
-    /// The listener's schema, which requests and answers must follow. May be given several times.
+    /// File of a schema with which the command validates the payloads that it sends and the
+    /// listener's answers. May be given several times.
     #[arg(long, value_name = "XSD")]
     schema: Vec<PathBuf>,
     /// Payload name that the listener accepts, as `{namespace}local`, or as `local` if the schemas

@@ -113,7 +113,7 @@ enum CommandVerb {
     Demo(demo::Args),
     /// Start an organism and keep it running.
     Run(run::Args),
-    /// Have the running organism take its changed config.
+    /// Make the running organism load its changed config.
     Reload(reload::Args),
     /// Host agents whose pump runs on another host.
     Host(host::Args),
@@ -121,13 +121,14 @@ enum CommandVerb {
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
-    /// Show the config that is, or was, in force, and write it out again.
+    /// Show the present config, or an earlier one from the record, and write its files into a
+    /// directory.
     Config(config::Args),
     /// Show the prompt of an agent without sending it.
     Prompt(prompt::Args),
     /// List the models and try them.
     Models(models::Args),
-    /// Run with live models and write their answers as a recording.
+    /// Run an organism with live models, and write the answers of the models as a recording.
     Record(record::Args),
     /// List threads.
     Threads(threads::Args),
@@ -155,7 +156,7 @@ enum CommandVerb {
     Try(trial::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
-    /// Hand over no more work to a thread, an agent or anything until `resume`.
+    /// Stop handing over calls of a thread, calls to a listener, or all calls, until `resume`.
     Pause(pause::Args),
     /// End a pause.
     Resume(resume::Args),
@@ -169,15 +170,16 @@ enum CommandVerb {
     Answer(answer::Args),
     /// Copy the journal while the organism runs.
     Backup(backup::Args),
-    /// Prove the record from the journal alone.
+    /// Verify that no record of the journal was changed or removed.
     Verify(verify::Args),
-    /// Decide every record again, and compare.
+    /// Make each recorded decision again from its recorded input, and compare it with the record.
     Replay(replay::Args),
     /// Write threads out as XML or JSON lines.
     Export(export::Args),
     /// Show workflows, and run them.
     Workflow(workflow::Args),
-    /// Validate against, describe and convert schemas.
+    /// Check and describe schemas, validate texts against them, and convert other formats to
+    /// schemas.
     Schema(schema::Args),
     /// Write the config and the keys of NATS servers.
     NatsConfig(nats_config::Args),
@@ -185,7 +187,7 @@ enum CommandVerb {
     Adopt(adopt::Args),
     /// Move an embedded journal to NATS JetStream.
     Promote(promote::Args),
-    /// Accept damage of a journal that a start refuses: lost records, or another key.
+    /// Accept damage that keeps an organism from starting: lost records, or records of another key.
     Repair(repair::Args),
     /// Show the key that signs this host's checkpoints.
     Key(key::Args),
@@ -268,7 +270,7 @@ impl CommandVerb {
 }
 
 /// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
-/// and each config that another command has put in force.
+/// and each config that a reload has put in force.
 const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 
 /// Target of the log lines that listeners wrote to their standard error.
@@ -279,9 +281,9 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote it. A line of this
-    /// program may recommend commands to the user. Each recommended command then gets the
-    /// `--config` option of the present command.
+    /// Whether this program wrote the log line; false if a listener wrote it. In its own lines,
+    /// this program adds the `--config` option of the present command to each command that a line
+    /// recommends to the user.
     is_own: bool,
 }
 

@@ -12,9 +12,9 @@ use super::CommandLine;
 /// The config that `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Commands to which the `--config` of this command is never added, because they use another
-/// config. `key show` is recommended for another host, and `workflow test` uses the config that its
-/// case file names.
+/// Recommended commands to which the `--config` of this command is never added, because they use
+/// another config. `demo` has a config of its own, `key show` is to be run on another host, and
+/// `workflow test` uses the config that its case file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -67,8 +67,9 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that accepts `--config`, and that does not yet contain `--config`
-/// or `--data`. False for the commands in [`FOR_OTHER_CONFIGS`].
+/// Whether `--config` can be added to this text. The text must be a command that accepts
+/// `--config`. It must contain neither `--config` nor `--data`, and must not be one of
+/// [`FOR_OTHER_CONFIGS`].
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();

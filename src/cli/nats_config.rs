@@ -38,9 +38,9 @@ pub struct Args {
     /// Certificate authority that signed the servers' certificates.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Acknowledge messages before they are on disk. Faster, but a crash of all servers at once may
-    /// lose acknowledged messages. Servers before 2.10 need it: they cannot sync each message, and
-    /// refuse a config that says so.
+    /// Let the servers acknowledge messages before they are on disk. This is faster, but a crash of
+    /// all servers at once may lose acknowledged messages. Servers before version 2.10 need this
+    /// option. Without it, their config contains `sync_interval: always`, which they refuse.
     #[arg(long)]
     lazy: bool,
     /// Give this user a new key. The old key stays valid until it is retired.

@@ -22,7 +22,8 @@ pub(super) enum OrganismReach {
     /// The command knows the config. It connects to the running organism, or starts an organism if
     /// none runs.
     Config { config: Box<Config>, is_running: bool },
-    /// The command has no valid config. It connects to the running organism over its socket.
+    /// The command has no config: it is invalid, or `--data` replaces it. The command connects to
+    /// the running organism over its socket, and cannot start one.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -98,8 +99,7 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 }
 
 /// Prints a note that the output comes from the journal instead of a running organism. The note
-/// states the reason: the error `refused` if there is one. Otherwise, the reason is that no
-/// organism responds.
+/// states the reason: the error `refused`, or if it is `None`, that no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -112,7 +112,8 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 }
 
 /// Follows the journals in `data` through the organism that runs on them, as
-/// [`ServiceClient::follow`] does. Returns when `on_recorded` breaks, or when the organism has
+/// [`ServiceClient::follow`] does. Calls `on_recorded` with the partition and the position of new
+/// records. Returns when `on_recorded` returns [`ControlFlow::Break`], or when the organism has
 /// ended and no other organism has taken its place. Returns an error if the organism does not
 /// permit this command to follow.
 pub(super) fn follow(
@@ -150,11 +151,12 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client that watches one organism and never changes to another.
+/// Returns a client that watches one organism, and does not change to an organism that starts
+/// later.
 ///
-/// If an organism runs on this host, the client watches that organism. Otherwise, the number of
-/// partitions decides. With several partitions, the client watches the pumps of all partitions.
-/// With one partition, this function first waits until an organism runs on this host.
+/// If the config has several partitions, the client watches the organism that runs on this host, or
+/// else the pumps of all partitions on whichever hosts they run. With one partition, or without a
+/// config, this function waits until an organism runs on this host.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -191,8 +193,9 @@ async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the transport to the organism that runs on the journal in `data`. All requests of this
-/// command share one connection, even if their handshakes differ.
+/// Returns the transport to the organism that runs on the journal in `data`. `handshake` states the
+/// project and the config of the requests. All transports from this function share one connection,
+/// even if their handshakes name different configs.
 pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

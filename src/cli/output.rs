@@ -21,8 +21,9 @@ pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(write(text)?)
 }
 
-/// Writes a line to standard output for work that must continue even if the output fails.
-/// [`finish`] then reports the error.
+/// Writes a line to standard output. Unlike [`put`], returns no error, because the caller must
+/// continue its work even if the output fails. [`finish`] reports the error at the end of the
+/// command.
 pub fn put_line(line: Arguments<'_>) {
     if let Err(error) = write(&format!("{line}\n")) {
         // The first error is enough, so later ones are dropped.

@@ -204,9 +204,10 @@ fn print_json(
     Ok(())
 }
 
-/// Prints the error of each partition that failed, if there are several partitions. Returns
-/// success, or the error of the first partition that failed. `names` contains the known listeners,
-/// for an error about an unknown listener.
+/// Reports how the pause or the resume has ended in each partition. Returns success if no partition
+/// failed. Otherwise, returns an error with the exit code of the first partition that failed. If
+/// there are several partitions, first prints the error of each one that failed. `names` contains
+/// the known listeners, for an error about an unknown listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

@@ -21,11 +21,12 @@ pub struct Args {
     agent: String,
     #[command(flatten)]
     place: JournalTarget,
-    /// Thread on record. Without it, an example task from the agent's schema.
+    /// Id of a recorded thread to which the prompt belongs. Default: the prompt for an example
+    /// task, which is made from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Turn of that thread, from 1, as it was sent, whatever the config is now. Without it, the
-    /// turn that would come next.
+    /// Number of a turn in that thread, from 1. Its prompt is shown as it was sent, even if the
+    /// config has changed since then. Default: the prompt of the turn that would come next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.

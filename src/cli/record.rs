@@ -25,7 +25,8 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     /// Recording file to write.
     out: PathBuf,
-    /// File of a payload to send. Without it, the organism runs until it is stopped.
+    /// File with a payload to send. If no file is given, nothing is sent, and the organism runs
+    /// until it is stopped.
     payload: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArg,

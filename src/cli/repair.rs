@@ -20,17 +20,21 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Accept that records are lost, and remove records that no MAC covers.
+    /// Accept that records are lost. Also remove records at the end of the journal that no message
+    /// authentication code (MAC) covers.
     #[arg(long, group = "accepted")]
     accept_loss: bool,
-    /// Accept the journal under this host's key. On JetStream, keeps records that no MAC covers.
+    /// Accept records that were not signed with this host's key, such as records of another host.
+    /// On JetStream, also keep records that no message authentication code (MAC) covers.
     #[arg(long, group = "accepted")]
     accept_key: bool,
-    /// Accept blanked payloads as redacted.
+    /// Accept as redacted those payloads whose bytes were overwritten with zeros.
     #[arg(long, group = "accepted", conflicts_with_all = ["accept_loss", "accept_key"])]
     accept_redaction: bool,
-    /// Side to keep on JetStream: publish records of this host's projection again, or go on with
-    /// the stream without them. Required if neither side contains the other.
+    /// On JetStream, the side to keep if this host's projection, which is its copy of the stream,
+    /// has records that the stream lacks. Default: the projection, whose records are published
+    /// again. Required if no MAC covers these records, or if projection and stream have different
+    /// records at one position.
     #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::RepairSide>,
     /// Reason for the repair, which goes on record.

@@ -1,5 +1,5 @@
-//! `organism replay`: makes the recorded decisions again from their recorded inputs, and names the
-//! first record that differs.
+//! `organism replay`: makes each decision of the pump again, from the recorded input, and names the
+//! first record that differs from the new decision.
 
 use std::process::ExitCode;
 
@@ -69,8 +69,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. The worst code stands for a broken chain. Then follow the
-/// codes for a decision that differs, for records whose decisions could not be made again, and for
+/// Returns the worse of two exit codes. From worst to best, these are the codes for a broken hash
+/// chain, for a decision that differs, for records whose decisions could not be made again, and for
 /// success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];

@@ -33,8 +33,8 @@ pub struct Args {
     /// or submissions that were refused. Without any, the command lists what --all would retry.
     #[arg(value_name = "MESSAGE")]
     messages: Vec<String>,
-    /// Retry all failed and refused requests of clients that were not retried. Those that need
-    /// --again are left out.
+    /// Retry all failed and refused requests of clients that were not retried before. Leaves out
+    /// requests whose work may already be done: each of these needs a confirmation with --again.
     #[arg(long, conflicts_with_all = ["messages", "again"])]
     all: bool,
     /// Only requests that ended for this reason: the rule of a refusal, or the code of a failure.
@@ -43,8 +43,8 @@ pub struct Args {
     /// Only calls to this listener.
     #[arg(long, value_name = "LISTENER", conflicts_with = "messages")]
     listener: Option<String>,
-    /// Confirm that the work may be done a second time. Needed for a listener with `attempts = 1`,
-    /// and after `unknown-outcome`.
+    /// Confirm that the work may be done a second time. Needed if the listener has `attempts = 1`,
+    /// and if the call failed with `unknown-outcome`, because its work may then be done already.
     #[arg(long, requires = "messages")]
     again: bool,
     /// Write JSON lines: one for each message.
@@ -154,7 +154,8 @@ fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Res
     Ok(CommandExit::Done.into())
 }
 
-/// The organism, the signer and the options with which one command retries messages.
+/// The organism in which one command retries messages, the operator's key that signs the retries,
+/// and the options of the command.
 struct RetrySession<'a> {
     organism: &'a OrganismClient,
     signer: Option<&'a OperatorSigner>,

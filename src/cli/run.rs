@@ -27,8 +27,8 @@ use super::web_view::{LISTEN, OpenView, ViewArgs, ViewContent};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Partitions that this process may pump, such as 0,2. Default: all. The process stands by for
-    /// partitions that another process pumps.
+    /// Partitions that this process may pump, such as 0,2. Default: all. If another process already
+    /// pumps one of them, this process waits to take over from the other process.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     partitions: Vec<u32>,
     /// Begin a new journal, beside those of other projects with this name.
@@ -203,7 +203,8 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Describes on one line which partitions this process pumps, and for which it stands by.
+/// Describes on one line which partitions this process pumps, and for which it stands by to take
+/// over from another process.
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));

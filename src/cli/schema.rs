@@ -40,9 +40,10 @@ enum SchemaVerb {
     Json(SchemaArgs),
     /// Write the JSON Schema of what a command writes with --json.
     Output(output::Args),
-    /// Write a schema for a JSON Schema or an example payload.
+    /// Convert a JSON Schema or an example payload to a schema.
     From(from::Args),
-    /// Show the schemas that declare payloads of the config, also those that the config generates.
+    /// Show the schemas of all payloads in the config, including schemas that are generated from
+    /// the config.
     Show(SchemaShowArgs),
 }
 

@@ -55,14 +55,14 @@ pub struct Args {
     /// --since or --until.
     #[arg(long, value_name = "TEXT")]
     substring: Option<String>,
-    /// XPath expression that is true for the payload, with local names, such as
-    /// "total > 100".
+    /// XPath expression that must be true for the payload. Names of elements are written without a
+    /// namespace, as in "total > 100".
     #[arg(long, value_name = "EXPRESSION")]
     xpath: Option<String>,
     /// Maximum number of results; the newest are shown.
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
-    /// Show only the number of results, exactly.
+    /// Show only the number of results. Counts all results, even if there are more than 10,000.
     #[arg(long)]
     count: bool,
     /// Show whole payloads.

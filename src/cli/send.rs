@@ -235,8 +235,8 @@ impl SendTally {
     }
 }
 
-/// Prints advice for people about an unknown thread. The recorded payload contains advice for
-/// agents only.
+/// Prints advice for people about an unknown thread. The payload with which the pump answers
+/// contains advice for agents only.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \

@@ -30,8 +30,8 @@ pub struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     view: ViewArgs,
-    /// Let the operator that --as names act in the browser: decide, answer, pause, cancel and fork.
-    /// Without --as, or for a client, the view stays read-only.
+    /// Allow the operator given by --as to act in the browser: to decide, answer, pause, cancel and
+    /// fork. Without --as, or if --as gives a client, the view is read-only.
     #[arg(long)]
     operate: bool,
 }
@@ -69,9 +69,9 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// Loads the config. Without `--as`, returns `None` if the config is invalid, or if `--data` names
-/// a directory in place of a config. With `--as`, both are errors, because the config lists the
-/// people.
+/// Loads the config. Without `--as`, the view does not need the config: returns `None` if the
+/// config is invalid, or if `--data` is given instead of a config. With `--as`, both cases are
+/// errors, because only the config lists the people.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {

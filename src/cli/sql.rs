@@ -71,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards the rows that are not written yet, because they come from a damaged index. If rows
-    /// were already written, sets an error that tells the user to discard the output.
+    /// Discards the rows that are not written yet, because they come from a damaged index. If some
+    /// rows are already written, makes the command fail with the advice to discard its output.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {

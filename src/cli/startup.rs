@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners. From now on, both may contain secret keys.
+/// such as listeners. Called before the process reads secret keys.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -125,9 +125,9 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the project that was started with this config file. The file may
-/// have given the organism another name since then. Returns `None` if several projects were started
-/// with the file.
+/// Returns the data directory of the project that was started with this config file. Finds the
+/// directory by the path of the file, even if the file now gives the organism another name. Returns
+/// `None` if no project, or several projects, were started with the file.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
@@ -168,7 +168,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project than the config.
+/// Fails if the directories belong to another project: one whose config has another path than the
+/// present config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }

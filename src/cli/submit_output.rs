@@ -5,8 +5,9 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Returns the exit code for an update of a submission. `wait` states whether the command waits for
-/// the result.
+/// Returns the exit code of the command if `sent` is the last update of its submission. If `wait`
+/// is false, the command ends with the receipt, and a call that waits for an approval has an exit
+/// code of its own.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

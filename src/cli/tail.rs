@@ -34,7 +34,7 @@ pub struct Args {
     /// Show only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Number of records before the current end to start with.
+    /// Number of the latest records with which the output begins.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
     /// Start with what was recorded at this time: 2026-11-20, 2026-11-20T10:00, 2h.
@@ -46,15 +46,18 @@ pub struct Args {
     /// Stop at the current end. Without this option, the command stops at the end of the organism.
     #[arg(long)]
     no_follow: bool,
-    /// Show what model calls do now, and text as it streams, to the end of the thread or of the
-    /// organism. Waits for an organism to run. For operators, and for a client in its own thread.
+    /// Also show what model calls do now, and the texts of models as they stream. The command waits
+    /// until an organism runs, and ends with the organism or, with --thread, when the thread is
+    /// over. Permitted for operators, and for clients in threads of their own.
     #[arg(long, conflicts_with = "no_follow")]
     live: bool,
-    /// Client in whose name to watch, if the command cannot prove an operator.
+    /// Client that watches a thread of its own, if the command cannot prove that it acts for an
+    /// operator.
     #[arg(long = "as", value_name = "CLIENT", requires = "live", requires = "thread")]
     #[arg(conflicts_with = "sign")]
     client: Option<String>,
-    /// Key of an operator that proves the right to watch, if nothing else proves it.
+    /// Key of an operator, which signs the request to watch. Needed if the organism does not
+    /// recognise this command as one of an operator, for example over NATS.
     #[arg(long, value_name = "FILE", requires = "live")]
     sign: Option<PathBuf>,
     /// Show whole payloads.
@@ -90,8 +93,9 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Open calls of the watched thread, from which the command sees that the thread is over.
-    /// `None` if the command does not watch for the end of a thread.
+    /// Open calls of the watched thread. When none is left, the thread is over, and the command
+    /// ends. `None` if the command does not track open calls: without `--live`, without a thread,
+    /// or without a journal that it can read.
     calls: Option<ThreadCalls>,
 }
 
@@ -147,8 +151,9 @@ impl JournalTail {
         Ok(LiveRequest { client: Some(client), secret, ..request })
     }
 
-    /// Begins to track the open calls of the watched thread. If no journal is readable, the command
-    /// tracks nothing and does not notice the end of the thread.
+    /// Begins to track the open calls of the watched thread, so that the command ends with the
+    /// thread. If this host has no journal that the command can read, tracks nothing, and the
+    /// command does not notice the end of the thread.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -229,8 +234,8 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position after which the output begins: the position of the last record that the
-    /// command does not show.
+    /// Returns the position of the last record that the command does not show. The output begins
+    /// with the record after this position.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));

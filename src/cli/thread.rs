@@ -32,7 +32,8 @@ pub struct Args {
     /// Begin at the message with this sequence number.
     #[arg(long, value_name = "N")]
     from_seq: Option<u64>,
-    /// Show about N events, those of subthreads included. Default: 500, and all with --json.
+    /// Show a page of about N events, including those of subthreads. The number is not exact,
+    /// because every page ends before a message. Default: 500, and all with --json.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Show the last page.

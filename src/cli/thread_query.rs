@@ -1,5 +1,6 @@
 //! Queries that select recorded threads. A query is one argument of the command line. It consists
-//! of ids, or of filters as `organism threads` has them.
+//! either of ids of threads, or of words and filters such as `agent=NAME`. The filters have the
+//! names of the options of `organism threads`.
 
 use std::path::PathBuf;
 

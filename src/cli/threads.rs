@@ -55,14 +55,15 @@ pub struct Args {
     /// Maximum number of trees; those with the newest records are listed, newest last.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// List the page before the page whose output named this cursor.
+    /// List the next older page of trees. CURSOR is the value that the output of the newer page
+    /// names.
     #[arg(long, value_name = "CURSOR")]
     before: Option<u64>,
     /// List all trees, including the organism's own thread.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Write one line of JSON for each tree. With `cursor` of the first line, --before lists the
-    /// page before.
+    /// Write one line of JSON for each tree. To list the next older page, pass the `cursor` of the
+    /// first line to --before.
     #[arg(long)]
     json: bool,
 }

@@ -44,15 +44,16 @@ pub struct Args {
     /// for all threads together.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
-    /// Let models answer such prompts up to this amount, in the currency of the changed config.
+    /// Let models answer prompts for which the record has no answer, up to this amount of money for
+    /// all threads together. The amount is in the currency of the changed config.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
     /// Deliver calls to this listener, with real effects, if the record has no result for them.
     /// Without this option, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
-    /// Have this agent of the changed config decide whether results that differ mean the same. It
-    /// takes `compare-results` of `organism:judge.xsd`.
+    /// Agent of the changed config that decides whether results that differ mean the same. The
+    /// agent must accept the payload `compare-results` of the schema `organism:judge.xsd`.
     #[arg(long, value_name = "AGENT")]
     judge: Option<String>,
     /// Keep the journal of the runs in this directory, which must be new or empty.

@@ -19,7 +19,8 @@ use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A copy made by `organism backup`, which is proved with the key of this organism.
+    /// Directory of a copy that `organism backup` made. The command verifies this copy instead of
+    /// the journal, with the key of this organism.
     #[arg(value_name = "DIR", conflicts_with_all = ["data", "state", "stream"])]
     directory: Option<PathBuf>,
     #[command(flatten)]
@@ -27,15 +28,16 @@ pub struct Args {
     /// File of checkpoints that is kept elsewhere. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// Public key that counts. All keys that are not given do not count. May be given several
-    /// times.
+    /// Public key whose signatures the command trusts. If this option is given, the command trusts
+    /// no other keys. May be given several times.
     #[arg(long, value_name = "HEX")]
     key: Vec<String>,
-    /// Ignore checkpoints in the state directory, because the owner of the key could have rewritten
-    /// them.
+    /// Ignore the copies of checkpoints in the state directory. They are beside the key, so the
+    /// owner of the key could have changed and signed them.
     #[arg(long)]
     distrust_state: bool,
-    /// Compare a projection with its stream on JetStream.
+    /// Also compare this host's projection, which is its copy of the JetStream stream, with the
+    /// stream.
     #[arg(long)]
     stream: bool,
     /// Write one JSON value for each partition.

@@ -25,8 +25,9 @@ pub(super) const LISTEN: &str = "127.0.0.1:7717";
 /// Options of a web view that all commands with a web view share.
 #[derive(Debug, clap::Args)]
 pub(super) struct ViewArgs {
-    /// Operator or client of the config that the token belongs to. Where the config names no
-    /// operators, the login name of the user of this command. Default: a viewer without a name.
+    /// Person who opens the view: an operator or a client of the config. If the config has no
+    /// operators, the login name of this command's user names an operator. Default: a viewer
+    /// without a name.
     #[arg(long = "as", value_name = "NAME")]
     pub person: Option<String>,
     /// Certificate chain in PEM, which an address beyond loopback needs.
@@ -74,9 +75,10 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token of the view. The token is the person's
-    /// configured secret. If there is no secret, returns no token, and the caller generates a token
-    /// and shows it on the terminal. In this case, fails if standard output is no terminal.
+    /// Returns the person that `--as` names, and the token of the view. For a client with a secret
+    /// in the config, the token is this secret. For all others, returns no token, and the caller
+    /// generates a token and shows it on the terminal. Therefore fails for all others if standard
+    /// output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

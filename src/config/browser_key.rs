@@ -2,8 +2,8 @@
 //! byte.
 //!
 //! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
-//! first only proposes a new text. It accepts this text only if the parser finds in it the old
-//! config plus exactly this key.
+//! first only proposes a new text, and parses it. It accepts the new text only if its values differ
+//! from those of the old config by nothing but this key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -125,8 +125,8 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key on a new line below the line of the operator's `key`. Both lines begin
-/// with the same text, such as an indentation or a dotted prefix.
+/// Inserts the browser key on a new line below the line of the operator's `key`. The new line
+/// begins with the text that precedes `key` on its line, such as an indentation or a dotted prefix.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -220,8 +220,8 @@ mod tests {
     }
 
     /// Adds a browser key for the operator `ana` to the config `text`, and returns the new config.
-    /// In `text` and in the new config, `ANA` stands for the operator's key. In the new config,
-    /// `KEY` also stands for the browser key.
+    /// `text` contains the placeholder `ANA` instead of the operator's key. The returned config
+    /// contains `ANA` again, and `KEY` instead of the browser key.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

@@ -24,8 +24,8 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
 }
 
 /// Reports a model if its longest answer leaves no room for a prompt in the model's context window.
-/// If the model routes calls to other models, also compares the longest answers of those models
-/// with this window.
+/// If the model routes calls to other models, also reports each of those models whose longest
+/// answer leaves no room in this window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -58,9 +58,9 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model without a price that the agent `member` may use. `reported` contains models
-/// that were already reported, which are skipped. The newly reported models are added to
-/// `reported`.
+/// Reports each model that the agent `member` may use and that has no price, so that the budget of
+/// money cannot be kept. Skips the models in `reported`, which were reported before. Adds the newly
+/// reported models to `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

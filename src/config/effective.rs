@@ -83,8 +83,8 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener. Its command keeps its references to variables, because the values of the
-/// variables may be secret.
+/// A process listener in the effective config. Its command contains references to variables as they
+/// are written, without the values, because the values may be secret.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

@@ -15,8 +15,8 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does. `instead` is the advice that the error gives if the
-/// file is missing or empty.
+/// Reads the config's text as [`read`] does. If the file is missing or empty, the error contains
+/// the advice `instead`, which describes how to write such a file.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,

@@ -1,5 +1,5 @@
-//! All known config keys as flat tables, which serve to find unknown keys, to apply overrides, and
-//! to check the docs.
+//! All known config keys, in one table for each section. The tables serve to find unknown keys, to
+//! apply overrides, and to check the docs.
 
 /// Type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,8 @@ pub(super) enum KeyKind {
     Nested,
 }
 
-/// A section: either `[name]`, or one `[name.MEMBER]` for each named member.
+/// A section of the config. Without `member`, the section is one table `[name]`. With `member`, it
+/// has one table `[name.MEMBER]` for each member, such as each listener.
 pub(super) struct KnownSection {
     pub name: &'static str,
     /// Noun for one member of the section in error messages, such as `listener`.
@@ -276,7 +277,8 @@ pub(super) const JUDGE: KnownSection = KnownSection {
     keys: &[("judge", Text), ("prompt", Text), ("prompt_file", Text)],
 };
 
-/// Keys of the table `roles` of a goal.
+/// Keys of a goal's table `roles`, which declares the roles in which the goal's agent may give
+/// tasks to another agent.
 pub(super) const ROLES: KnownSection = KnownSection {
     name: "roles",
     member: None,
@@ -373,8 +375,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of a config key is private. Returns `None` for a key whose name does not
-/// decide this. Such a value is private only inside a private table, such as `env`.
+/// Whether the value of a config key is private. Returns `None` if the name of the key does not
+/// decide this. The value is then private only if its key is inside a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

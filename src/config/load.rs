@@ -112,8 +112,8 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// All keys are needed, but a missing key of a model is no problem. It is only listed in a
-    /// note.
+    /// For the command that checks a config: a missing key of a model is only listed in a note. All
+    /// other requirements are those of `Needed`.
     Noted,
     Optional,
     /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
@@ -144,8 +144,9 @@ struct ConfiguredPrograms {
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts. Reports missing programs only if `keys` belongs
-/// to a command that may start listeners.
+/// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
+/// program, unless `keys` states that the config is loaded for a host of agents, for `organism
+/// nats-config`, or as a stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -164,8 +165,8 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Reads and checks the sections. Leaves out parts that the command does not need; `keys` states
-/// the needs of the command.
+/// Reads and checks the sections of the config. `keys` states what the command that loads the
+/// config needs. Leaves out parts that this command does not need.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -215,7 +216,8 @@ fn check_sections(
     check_proof(sections, path, around, problems);
 }
 
-/// The contracts, workflows and schedules of a config, in which all payload names are resolved.
+/// The contracts, workflows and schedules of a config, in which all payload names are resolved. A
+/// contract states which payloads a member accepts and returns, and whom it may address.
 struct ResolvedSections {
     /// Contracts of all members and workflows; `None` after a problem.
     contracts: Option<Contracts>,
@@ -243,7 +245,8 @@ fn resolve(
     ResolvedSections { contracts, workflows, schedules }
 }
 
-/// Returns notes for the author of the config about the transports of agents.
+/// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
+/// model writes its actions. Returns notes about valid settings that may surprise the author.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -348,13 +351,14 @@ fn load_with(
     })
 }
 
-/// Returns the clients with `steps = true` in the config.
+/// Returns the clients that have `steps = true` in the config, which lets them see the texts of
+/// models in their own threads.
 fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     let clients = members.iter().filter(|member| member.steps);
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Reports the missing keys, which are listed in `unmet`, if the command needs all keys. Sorts all
+/// Adds the missing keys `unmet` to `problems` if the command needs all keys. Then sorts all
 /// problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {

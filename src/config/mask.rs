@@ -29,8 +29,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether error messages may quote a value although its config key counts as private. True for an
-/// address that cannot contain a secret, and for the name of a variable.
+/// Whether error messages may quote a value whose key is one of the private config keys. True if
+/// the value is an address that cannot contain a secret, or the name of an environment variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {

@@ -58,7 +58,8 @@ pub(super) struct DeclaredMember {
     /// Whether the client may see the texts of models in the threads that the client opened.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
-    /// Name of a client. Processes of the listener may send requests in the name of this client.
+    /// For a listener: the client in whose name the listener's processes may send requests. `None`
+    /// if the config names no client.
     pub client: Option<Located<ExpandedText>>,
     /// Names of the primitives, such as `wait`, that the member may use; `None` if the config does
     /// not list them.
@@ -93,7 +94,8 @@ pub(super) struct DeclaredAgent {
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
     pub final_by: FinalMode,
-    /// Range of `final_by` in the source. If there is no `final_by`, range of the agent's name.
+    /// Range of the key `final_by`, which states how the agent ends its call, in the source. If the
+    /// key is missing, range of the agent's name.
     pub final_by_place: SourceRange,
     /// Path of the JSON Schema for final payloads in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
@@ -250,7 +252,7 @@ fn common(
     })
 }
 
-/// Where the payloads that a listener accepts can be declared.
+/// The places in a config where the payloads that a listener accepts can be declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaSource {
     /// Payloads are declared only in the listener's own `schema`.
@@ -477,8 +479,9 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Reads the tool choice. Reports a problem if the agent has no native tools. Also reports a choice
-/// with which the agent could never end its call.
+/// Reads `tool_choice`, which states whether a model may or must call native tools. Reports a
+/// problem and returns `None` if the agent's transport has no native tools, or if the agent could
+/// never end its call with this choice.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),

@@ -172,8 +172,8 @@ pub struct Config {
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Location of the recorded threads that a trial runs again with this config; `None` outside a
-    /// trial.
+    /// Location of the recorded threads that a trial runs again with this config. A trial has a
+    /// journal of its own and no effects. `None` outside a trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
     /// ends. A program that embeds this crate must set the path if `organism` is neither beside
@@ -195,9 +195,10 @@ impl Config {
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// Returns all texts that the journal stores as blobs, without duplicates: the effective config
-    /// with its prompts, the manifest of the config with all its files, and the generated schemas
-    /// and definitions. The record of a boot lists the texts in this order.
+    /// Returns all texts of this config that the journal stores as blobs, without duplicates: the
+    /// effective config, the manifest of the stored config with the files that the manifest lists,
+    /// the generated schemas, and the definitions of workflows. The record of a boot lists the
+    /// texts in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -238,7 +239,9 @@ impl Config {
         self.agents.iter().filter(|agent| !agent.is_remote)
     }
 
-    /// Makes every agent run in the process of the pump, whatever the config states.
+    /// Makes every agent run in the process of the pump, even an agent that the config assigns to
+    /// an `organism host` process. Required for a recording, because the recorder gets only the
+    /// answers in its own process.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
     }
@@ -307,7 +310,8 @@ impl std::fmt::Debug for SecretValue {
     }
 }
 
-/// Settings of an agent, except its contract.
+/// Settings of an agent. The agent's contract, which states its payloads and peers, is kept in
+/// [`Config::contracts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     #[serde(rename = "name")]
@@ -335,8 +339,9 @@ pub struct AgentSpec {
     pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each request to the model ends with a notice about the state of the call. Requests
-    /// of later turns do not repeat the notice.
+    /// Whether each request to the model ends with a notice about the state of the agent's call.
+    /// The notice of one turn is not part of the requests of later turns, which have their own
+    /// notices.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.

@@ -29,9 +29,10 @@ pub(super) fn apply(
     }
 }
 
-/// Whether a variable is meant as an override. True if its name has two underscores in a row. Also
-/// true if its name begins with a section's name and a single underscore, which is a typo. Other
-/// variables that begin with `ORGANISM_` are ignored.
+/// Whether an environment variable is meant as an override of a config key. `path` is the
+/// variable's name without `ORGANISM_`. True if `path` contains `__`, which separates the parts of
+/// an override. Also true if `path` begins with the name of a section and a single `_`, so that
+/// this typo is reported. Other variables that begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
@@ -109,8 +110,8 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Makes a source from an environment variable, so that error messages can point to the variable.
-/// Shows the variable's value only if the value cannot be private.
+/// Returns the environment variable as a [`ConfigSource`], so that error messages can point to the
+/// variable. Hides the variable's value if the value may be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));

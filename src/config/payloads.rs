@@ -33,14 +33,15 @@ pub(super) struct PayloadResolver {
     /// reported.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
-    /// Texts of all schema documents. The keys are the documents' portable names, which are valid
-    /// on every machine.
+    /// Texts of all schema documents by their portable names. A portable name replaces the path of
+    /// a document, and is valid on every machine.
     pub documents: BTreeMap<String, String>,
     /// Folders from which any schema may import. Each folder has its real path and its portable
     /// name, which is valid on every machine.
     catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
-    /// Payloads of the section `payloads`, which every member may name.
+    /// Names of the payloads that the section `payloads` declares. Every member of the config may
+    /// use these names, for example in `accepts`.
     declared: Vec<PayloadName>,
     /// Whether all payloads of the section `payloads` could be read; `None` if the config has no
     /// such section.
@@ -208,10 +209,10 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Decides which calls to a member need approval. A setting in the config decides alone.
-    /// Without a setting, the default is that no call needs approval. The default differs for a
-    /// listener with a payload that declares the attribute `is_dangerous`: then every call needs
-    /// approval unless its payload is marked as harmless.
+    /// Decides which calls to a member need approval. If the config contains the setting `approval`
+    /// for the member, this setting decides. Otherwise, no call needs approval, with one exception.
+    /// If a listener accepts a payload with the attribute `is_dangerous`, every call to the
+    /// listener needs approval unless the call's payload contains `is_dangerous="false"`.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -359,8 +360,9 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the texts and digests of the documents that make up one schema file: the file that
-    /// declares `names`. The documents are stored by their portable names.
+    /// Stores the texts and digests of all documents that make up the file `schema`, by their
+    /// portable names. `names` are the payload names that the file declares. Stores nothing if
+    /// there are none.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -384,7 +386,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the portable name of a schema document that is in a folder of the catalogue.
+    /// Returns the portable name of a schema document that is in one of the catalogue's folders,
+    /// from which any schema may import.
     fn name_in_catalogue(&self, path: &Path) -> String {
         let mut found = self.catalogue.iter().filter_map(|(real, name)| {
             let below = path.strip_prefix(real).ok()?;
@@ -473,7 +476,8 @@ fn contract(
 pub(super) struct KnownPayloads {
     schemas: Schemas,
     names: Vec<PayloadName>,
-    /// Whether `names` is complete. If false, an unknown name may still be valid.
+    /// Whether `names` contains all valid names. False if some schemas are missing or could not be
+    /// read. An unknown name is then not reported, because it may be valid.
     is_complete: bool,
     /// The files and sections that declare the names, for messages.
     files: Vec<String>,

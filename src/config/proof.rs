@@ -1,5 +1,6 @@
-//! Settings for verifying that the journal was not changed: the keys of other hosts, the directory
-//! for copies of checkpoints, and how often a snapshot is made.
+//! Settings for verifying that the journal was not changed: the keys of other hosts, and the
+//! directory for copies of checkpoints. Also the interval between two snapshots of the pump's
+//! state.
 
 use std::path::{Path, PathBuf};
 
@@ -40,9 +41,9 @@ impl DeclaredProof {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }
 
-    /// Reports a problem if the directory for copies of checkpoints is inside a directory of `own`.
-    /// An attacker who can rewrite the records in a directory of `own` could also rewrite copies
-    /// there.
+    /// Reports a problem if the directory for copies of checkpoints is inside one of the project's
+    /// own directories, `own`. An attacker who can rewrite the records in these directories could
+    /// then also rewrite the copies.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };

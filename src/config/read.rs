@@ -172,8 +172,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports keys of the table that are not in `keys`, because they have no meaning for a table
-    /// of this `kind`.
+    /// Reports each known key of the table that is not in `keys`. `kind` describes, for the error
+    /// message, the kind of table in which only `keys` have a meaning, such as `playback`.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -318,7 +318,8 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
-    /// Returns the value of a key as the config states it.
+    /// Returns the value of `key` with its range in the source, before its type is checked. Returns
+    /// `None` if the table lacks the key.
     pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
         self.table.get(key)
     }
@@ -328,8 +329,8 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// Returns a description of the table `key` for error messages. This table is a value in the
-    /// table that is being read.
+    /// Returns a description of an inner table for error messages. The inner table is the value of
+    /// `key` in this table.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)

@@ -150,8 +150,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules. The client of each schedule must exist, and must be allowed to send the
-/// schedule's payload. Returns no schedule if `contracts` is `None`, because the problems of the
-/// contracts are already reported.
+/// schedule's payload. `contracts` is `None` if the contracts have problems, which are already
+/// reported; the function then returns no schedules.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

@@ -19,7 +19,8 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret; `None` if this process does not need the secret and could not read it.
+    /// The secret. `None` if this process reads no secrets of clients, or if the secret is optional
+    /// for this process and could not be read.
     secret: Option<SecretValue>,
 }
 

@@ -1,5 +1,5 @@
-//! Reads the declared sections and members from the config's tree of values, and checks each of
-//! them alone. Later code checks them against each other.
+//! Reads the sections of the config and the members that it declares: clients, listeners, humans
+//! and agents. Checks each section and each member; later code checks that they fit together.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -43,7 +43,8 @@ pub(super) struct DeclaredSections {
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Range in the source where the config sets `money` among the limits.
+    /// Source range of the key `money` in the section of limits. If the config sets only
+    /// `per_request_money`, the range of that key. `None` if the config sets neither.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -112,7 +113,7 @@ pub(super) fn check_directories(
     );
 }
 
-/// Reads every section of the config, whose table is `root`.
+/// Reads every section of the config. `root` is the table that contains the sections.
 pub(super) fn read(
     root: &TomlTable,
     source: &Arc<ConfigSource>,

@@ -40,8 +40,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads a type from `node`. The type must stand for exactly one element, so a list or an optional
-/// type is reported as a problem.
+/// Reads the type of a single required element from `node`. Reports a problem if `node` declares a
+/// list or an optional type.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,

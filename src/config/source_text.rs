@@ -83,8 +83,8 @@ impl SourceRange {
     }
 
     /// Makes the range from `column` to the end of `line`, both counted from 1. If `column` is 0,
-    /// the range begins at the first character that is not white space. A `line` of 0, for a
-    /// problem of the whole file, counts as the first line.
+    /// the range begins at the first character that is not white space. If `line` is 0, the range
+    /// is in the first line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;

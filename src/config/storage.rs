@@ -46,7 +46,7 @@ const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
 /// Help text for a config that keeps the journal on a single server, but sets no durability. The
-/// text names both possible durabilities.
+/// text names both values of the setting, `synced` and `lazy`.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
@@ -167,7 +167,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the credentials with which the servers' sync settings are read.
+    /// Drops the credentials that are needed to check whether the NATS servers sync each message to
+    /// disk before they acknowledge the message.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;
@@ -223,7 +224,8 @@ impl DeclaredStorage {
 }
 
 impl Config {
-    /// Returns the name by which error messages name the journal: its directory, or its stream.
+    /// Returns a text that identifies the journal in error messages: the data directory, or the
+    /// stream with the directory of its projection.
     pub fn journal_name(&self) -> String {
         match &self.storage {
             StorageConfig::Embedded => self.data.display().to_string(),

@@ -59,8 +59,9 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Finds the table header that applies to the position `start`: the last one on the line of `start`
-/// or on a line before. Returns the header's start, or `None` if there is no such header.
+/// Finds the table header that applies to the position `start`: the last header up to the end of
+/// the line that contains `start`. Returns the start of the header's line, or `None` if there is no
+/// header.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

@@ -27,7 +27,8 @@ pub struct TelemetryConfig {
     /// Headers of every request.
     pub headers: Vec<(String, SecretValue)>,
     pub service: String,
-    /// Exported share of the traces that begin in this process, from 0 to 1.
+    /// Share of the traces to export, from 0 to 1. The share applies to traces that begin in this
+    /// process.
     pub sample: f64,
 }
 

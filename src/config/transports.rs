@@ -1,6 +1,6 @@
-//! Checks that JSON can express the payloads of agents with native tool calls. Also checks agents
-//! that can end a call with the plain text of a model's answer: a final payload must be able to
-//! contain this text.
+//! Checks that the payloads of agents fit their transports. JSON must be able to express the
+//! payloads of agents with native tool calls. If an agent can end a call with the plain text of a
+//! model's answer, one of its final payloads must be able to contain this text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;

@@ -1,8 +1,9 @@
-//! Location of the recorded threads that a trial runs again under another config.
+//! The source of a trial: the journals with the recorded threads that the trial runs again under
+//! another config.
 
 use std::path::PathBuf;
 
-/// Location of the recorded threads of a trial, and whether the trial may call models.
+/// The journals whose recorded threads a trial runs again, and whether the trial may call models.
 #[derive(Debug, Clone)]
 pub struct TrialSource {
     /// Data directory of each journal that has some of the threads.

@@ -111,7 +111,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns the range of the `n`th variable in the string at `place`. Returns `place`, the range of
-/// the whole string, if TOML escapes hide the `${` of the variable.
+/// the whole string, if the source text has no such `${`, because the string contains it as TOML
+/// escapes.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -11,8 +11,8 @@ use super::payloads::ResolvedMember;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// Converts a vocabulary conflict to a problem. The problem points to the config entry that causes
-/// the conflict.
+/// Converts a vocabulary error, such as a payload name with two meanings, to a problem. The problem
+/// points to the config entry that causes the error.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {

@@ -20,9 +20,9 @@ pub struct TreeLimits {
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum number of consecutive failed rounds of one call. A round is the set of messages that
-    /// the listener receives together after one of its outcomes. A round failed if every result in
-    /// it is a failure.
+    /// Maximum number of consecutive failed rounds of one call. Each answer of the listener to a
+    /// delivery begins a round, which contains all results that the listener receives next. A round
+    /// has failed if all of its results are failures.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]

@@ -6,9 +6,10 @@ use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether the listener has at most one open call per thread. Further calls in the thread wait
-    /// until that call is closed. The pump refuses a further call if the open call cannot end
-    /// without it, because neither call could end then.
+    /// Whether the listener works on at most one call of a thread at a time. Further calls in the
+    /// thread wait until that call is closed. The pump refuses a call from a sender for which the
+    /// open call already waits, directly or through other calls, because then neither call could
+    /// end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -41,16 +42,17 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the pump accepts or refuses each payload of an outcome separately and answers each
-    /// refusal. If false, the pump accepts or refuses an outcome as a whole.
+    /// Whether the pump accepts or refuses separately each payload that the listener returns for a
+    /// delivery, and answers each refusal. If false, the pump accepts or refuses these payloads as
+    /// a whole.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
-    /// round is the set of messages that the listener receives together after an outcome. False for
-    /// workflows. Their number of rounds is limited anyway, because each failed goal ends one step
-    /// of the workflow's run.
+    /// Whether the pump ends a call of the listener after too many consecutive failed rounds. Each
+    /// answer of the listener begins a round, which contains the results that the listener receives
+    /// next. False for workflows: a failed goal ends a step of the workflow's run, so their rounds
+    /// cannot fail without end.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

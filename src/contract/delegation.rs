@@ -1,9 +1,9 @@
-//! Delegation: an agent gives a task to another agent. The first agent has a goal of a workflow,
-//! and the second agent takes a role of this goal.
+//! Delegation: an agent that works on a goal of a workflow gives a task to another agent, which
+//! takes a role of this goal.
 //!
-//! Each goal with roles has its own payload for delegation, which is sent to the workflow. The
-//! goal's request names this payload, so an agent can use it in no other call. The core counts
-//! delegations and enforces their maximum.
+//! Each goal with roles has its own payload for delegation, which is sent to the workflow. An agent
+//! can use this payload only in its call for that goal. The core counts delegations and enforces
+//! their maximum.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,24 +19,25 @@ pub struct GoalDelegation {
     pub agent: ListenerName,
     #[serde(rename = "payload")]
     pub payload: PayloadName,
-    /// The agent that gets the delegated tasks, in the roles of the goal.
+    /// The agent that receives the delegated tasks.
     #[serde(rename = "to")]
     pub to: ListenerName,
 }
 
-/// The roles that the request of a goal offers. The goal's agent can give tasks to another agent in
-/// these roles.
+/// The permission to delegate tasks, as the request of a goal contains it. The agent of the goal
+/// may give tasks to another agent, which takes a role in each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal. Delegations that a delegated task makes count as
-    /// well. `None` in the request of a delegated task, because its delegations count for the
-    /// original goal.
+    /// Maximum number of delegations for the goal, including those that agents with delegated tasks
+    /// make. `None` in the request of a delegated task: the maximum of the original goal applies
+    /// there.
     pub max: Option<u32>,
-    /// Remaining levels of delegation, counted from this request; at least 1.
+    /// Number of levels of delegation that this request allows; at least 1. If 1, a delegated task
+    /// cannot be delegated further.
     pub depth: u32,
 }
 

@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in
-/// longer namespaces that begin with this one and `/`.
+/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in the
+/// namespaces beneath it, which continue it with `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -50,8 +50,8 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
     given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
-/// Returns the name of an agent's answer to a goal without a type. The same payload is the final
-/// payload of agents whose config names no final payload.
+/// Returns the name of the payload with which agents answer goals without a type. Agents whose
+/// config names no final payload end all of their calls with this payload.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
@@ -66,8 +66,9 @@ pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
-/// Writes the schema of the payload that gives a goal to `agent`. The payload has the text of the
-/// goal, the name of the answer to a typed goal, and the roles to which the goal may be delegated.
+/// Writes the schema of the payload that gives a goal to `agent`. The payload contains the text of
+/// the goal. Its attributes contain the name of the answer to a typed goal, and the permission to
+/// delegate tasks of the goal ([`GoalRoles`]).
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
@@ -150,8 +151,8 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
-    /// if `sender` may not. Only clients may retry runs. A workflow that accepts no payloads only
-    /// continues its open runs, and refuses retries.
+    /// if `sender` may not. Only clients may retry runs. If the workflow accepts no payloads, its
+    /// open runs continue, but retries are refused.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -64,12 +64,11 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// Summary of the times of a schedule that have come: from the time that was planned for the next
-/// run up to the present.
+/// Summary of the scheduled times that have passed and are not handled yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The scheduled time directly before `latest`; `None` if only one scheduled time has come.
+    /// The passed time directly before `latest`; `None` if only one time has passed.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -95,8 +94,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// Summarises the scheduled times from `due` to `now`, including both. `due` is the planned
-    /// time of the next run, and must not be later than `now`.
+    /// Summarises the scheduled times from `due` to `now`, including both. `due` is the first
+    /// scheduled time that is not handled yet, and must not be later than `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {

@@ -14,23 +14,23 @@ pub enum Meaning {
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// A payload that continues the sender's own call: a payload that the agent itself accepts, or
-    /// the definition that a run of a workflow records.
+    /// A payload that continues the sender's own call, instead of opening another call. For an
+    /// agent, this is each payload that the agent accepts. For a workflow, this is the payload with
+    /// which a run records its definition.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
     /// sender's own result, and the sender does not receive it.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final payload of an agent.
     Reply,
-    /// An agent's answer to a goal. The pump accepts this payload only in the call of a goal whose
-    /// answer has this name.
+    /// An agent's answer to a goal. The pump accepts this payload only in a call that gives the
+    /// agent a goal, and only if the goal requires an answer with this name.
     GoalAnswer,
     /// A preview: the listener's description of the effect of a call that waits for a person. The
     /// pump accepts this payload only in the response to a preview request.
     Preview,
-    /// A listener's refusal to carry out a call, because the approved preview is no longer valid.
-    /// The pump accepts this payload only in the response to the delivery of a call with an
-    /// approved preview.
+    /// A listener's refusal to carry out a call, because the preview that a person approved is no
+    /// longer valid. The pump accepts this payload only as the answer to such a call.
     StalePreview,
     /// An agent's call that delegates a task to another agent in a role. The call goes to the
     /// workflow that gave the agent its goal.

@@ -145,7 +145,7 @@ pub enum Disposition {
     /// A listener handled the message, and its outcome is recorded.
     #[serde(rename = "handled")]
     Handled,
-    /// The message needs no handling, such as a note or a result for a client.
+    /// The message needs no handling. This is so for notes, and for results that go to a client.
     #[serde(rename = "recorded")]
     Recorded,
     /// All attempts of the message failed.
@@ -197,8 +197,8 @@ pub struct Message {
     /// Message that this message answers, or that caused it.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call in which the message is delivered. For a message that opens a call, this is the
-    /// message's own id.
+    /// Call in which the message is delivered. A message that opens a call is delivered in that
+    /// call, which has the message's own id.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

@@ -1,4 +1,4 @@
-//! The outcome of an attempt: a model turn, or a failure.
+//! Parts of the outcome of an attempt: the model turn of an agent, and the failure of an attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects of the model's text that belong to no single payload. The agent gets all of them in
-    /// one `huh`, the core's error message.
+    /// Defects that concern the model's text as a whole, and not one of its payloads, such as a
+    /// cut-off text. The agent gets all of them in one `huh`, the core's error message.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. For each of them, the
@@ -32,17 +32,16 @@ pub struct Turn {
     /// further turns, or if this turn ended the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
-    /// Locations of the turn's payloads in the model's text. The record of the turn omits these
-    /// locations, because each refusal states the location of its payload.
+    /// Locations of the turn's payloads in the model's text. The pump copies them to the refusals
+    /// of these payloads, and does not record them with the turn.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
     /// Texts of the model request that are not in the thread, such as the prompt. The record of the
     /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// In a fork, the position of the earlier turn that this turn repeats. The earlier turn is in
-    /// the record of the thread from which the fork was made. `None` if a model answered. The
-    /// record of the turn omits this position.
+    /// In a fork, the position of the source's record with the turn that this turn repeats. `None`
+    /// if a model answered. This position is not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -53,8 +52,8 @@ pub struct Turn {
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Location of the payload in the model's text. The location has no line if the model wrote no
-    /// XML.
+    /// Location of the payload in the model's text. Without a line if the model made a native tool
+    /// call, because the payload is then not in the text.
     #[serde(rename = "place")]
     pub place: TextLocation,
     /// Example of a correct payload, which a refusal shows to the model. `None` if the refusal has
@@ -129,8 +128,8 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The outcome of the attempt is unknown: the pump that delivered it has ended, or the
-    /// connection to the handler broke.
+    /// The outcome of the attempt is unknown, because the pump that handed over the delivery has
+    /// ended, or because the connection to the handler broke.
     #[error("lost: {detail}")]
     #[serde(rename = "lost")]
     Lost {
@@ -145,8 +144,8 @@ pub enum AttemptFailure {
         detail: String,
     },
     /// The handler's model stopped early, or its answer is unusable. The received part is charged.
-    /// Only older hosts of agents report this failure; later hosts report
-    /// [`AttemptFailure::Model`].
+    /// Only older versions of the process that runs agents report this failure. Later versions
+    /// report [`AttemptFailure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -176,8 +175,8 @@ pub enum AttemptFailure {
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget has too little left for the model request that the handler must reserve in advance.
-    /// The attempt is not repeated.
+    /// A budget has too little left for the next model request. The handler must reserve the
+    /// maximum cost of each request before it sends the request. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {

@@ -52,8 +52,8 @@ pub enum RefusalRule {
     /// The outcome contains both a call and a reply.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
-    /// The label of a child thread, the id of a root thread, or the client key is invalid or
-    /// already in use.
+    /// The label of a child thread is invalid, or the id of a root thread is invalid or already in
+    /// use.
     #[serde(rename = "bad-label")]
     BadLabel,
     /// The answer belongs to an outdated attempt.
@@ -65,7 +65,8 @@ pub enum RefusalRule {
     /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// The client key was already used with another payload.
+    /// The client has already used its key for the submission with another payload. With this key,
+    /// a client marks a repetition of a submission.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// The payload calls an agent in the sender's own thread. The agent's current call in this
@@ -158,8 +159,9 @@ impl RefusalRule {
         )
     }
 
-    /// Returns the rule for the code of a finding in a model's text. The same defect has the same
-    /// rule on every transport.
+    /// Returns the refusal rule for a defect in a model's text. `code` is the code of the finding,
+    /// which describes the defect. The rule does not depend on the transport, the form in which the
+    /// model writes its actions.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -235,8 +237,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the payload passed the checks of the gate and the pump
-    /// refused it later. `None` if the gate refused the payload.
+    /// Name of the refused payload, if the gate, which validates payloads, had accepted the
+    /// payload, and the pump refused it later. `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -268,8 +270,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload. Used if the payload passed the checks of the gate and
-    /// the pump refused it later.
+    /// Adds the name of the refused payload. Used if the gate, which validates payloads, had
+    /// accepted the payload, and the pump refused it later.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

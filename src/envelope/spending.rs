@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An amount of money in the config's currency, in billionths of the currency unit. This unit is
-/// fine enough for the price of a single token.
+/// An amount of money, in billionths of the unit of the config's currency. A billionth is fine
+/// enough for the price of a single token.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -62,8 +62,8 @@ impl Spending {
 /// request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money that the attempt will have used after this request: the use of its
-    /// earlier requests, and the maximum cost of this request.
+    /// Maximum tokens and money of the attempt up to and including this request: the use of its
+    /// earlier requests, plus the maximum cost of this request.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.

@@ -11,8 +11,9 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadBranch {
     pub thread: String,
-    /// Phase of the thread itself, without the threads beneath it. Has the same values as the SQL
-    /// view `thread`.
+    /// Phase of the thread: `running`, `idle`, `completed`, `failed` or `cancelled`. A root thread
+    /// may also be `draining`: it has ended, and calls in threads beneath it are still open. The
+    /// SQL view `thread` has the same values.
     pub status: String,
     pub opened_by: String,
     pub opened: Time,

@@ -1,5 +1,5 @@
-//! Finds the error message that ended a failed call. The pump's core writes such messages. Also
-//! finds the code and the text by which the index describes the message.
+//! Finds the error message with which the pump's core ended a failed call. Also reads the code and
+//! the text of this message, which the index stores.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::xml::scan::attributes;
 
 use super::words;
 
-/// Finds the error message with which the core ended the call in `record`. Skips a `thread-result`,
-/// because it only refers to the error message of a call in another thread.
+/// Finds the error message with which the core ended `call` in `record`. Skips a `thread-result`,
+/// which only reports the end of the call to the thread that waits for it.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),

@@ -11,8 +11,8 @@ use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// A call, with the work on it that one page of the thread shows. A page is a range of the thread's
-/// messages.
+/// A call, with the attempts, waits and turns that one page of its thread shows. A page is a range
+/// of the thread's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -49,8 +49,8 @@ pub struct CallWork {
 }
 
 impl CallWork {
-    /// Returns the time since which the call is with its listener; `None` if it is not with its
-    /// listener now.
+    /// Returns the time since which the listener has worked on the call; `None` if the listener
+    /// does not work on the call now.
     pub fn with_listener_since(&self) -> Option<Time> {
         let open = |span: &&WorkSpan| span.kind == WorkKind::Work && span.end.is_none();
         self.spans.iter().find(open).map(|span| span.begin)
@@ -113,17 +113,17 @@ struct MessageWindow {
     thread: i64,
     from_seq: i64,
     end_seq: i64,
-    /// Position of the first message of the window.
+    /// Position of the first of these messages.
     from: i64,
     /// Position of the first message after the window.
     end: i64,
 }
 
 impl IndexReader {
-    /// Returns calls with the work on them, for a range of a thread's messages. Returns each call
-    /// that a message of the range opened or belongs to, with only the work within the range. The
-    /// range begins at the sequence number `from_seq`. It ends before `end_seq`, or after the last
-    /// message if `end_seq` is `None`.
+    /// Returns the calls that concern a range of a thread's messages: each call that a message of
+    /// the range opened, and each call in which a message of the range is delivered. Each call
+    /// contains only its work within the range. The range begins at the sequence number `from_seq`.
+    /// It ends before `end_seq`, or after the last message if `end_seq` is `None`.
     ///
     /// # Errors
     ///

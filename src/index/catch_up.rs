@@ -75,7 +75,8 @@ impl<'d> IndexWriter<'d> {
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
     }
 
-    /// Returns the thread that writes the words of messages, if the words are in another database.
+    /// Returns the operating-system thread that writes the words of messages to a separate
+    /// database. Returns `None` if the words are in the database of the index.
     pub fn into_words(self) -> Option<WordThread> {
         match self.fold.words {
             WordTable::Beside => None,
@@ -184,7 +185,7 @@ impl<'d> IndexWriter<'d> {
     }
 
     /// Returns an error if the record `sealed` redacts payloads whose words are in the index. The
-    /// file of the index must not keep the words of redacted payloads.
+    /// index must then be made again, because its file must not keep these words.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -257,8 +258,9 @@ fn update_once(
 }
 
 /// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one.
-/// For a short journal, the new index is empty. For a long journal, the new index contains the
-/// records up to `last`. Returns `None` if the caller stopped the build by `next` or `is_stopped`.
+/// For a long journal, builds the new index with the records up to `last`. For a short journal, the
+/// new index is empty, and the caller adds the records. Returns `None` if the caller stopped the
+/// build: `next` returned `None`, or `is_stopped` returned true.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

@@ -58,10 +58,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges of trees in which the costliest trees are searched. If the time limits of
-    /// `filter` select few trees, returns the ranges for these limits. Otherwise, returns one range
-    /// with all costly trees, the costliest first. In this range, a query soon finds enough
-    /// matching trees.
+    /// Returns the ranges of trees in which a query searches for the costliest trees. If `filter`
+    /// has time limits that select few trees, returns the ranges for these limits. Otherwise,
+    /// returns one range with all trees that have a cost, the costliest first, so that the query
+    /// can end after the first matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

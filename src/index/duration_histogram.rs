@@ -40,8 +40,8 @@ impl DurationHistogram {
         self.total += other.total;
     }
 
-    /// Returns the duration that the given `share` of all durations does not exceed. `share` is a
-    /// number from 0 to 1. The result is in microseconds, with an error of at most 2 %. Returns
+    /// Returns a percentile of the counted durations, in microseconds, with an error of at most 2
+    /// %. `share` is a number from 0 to 1: for 0.95, the result is the 95th percentile. Returns
     /// `None` if nothing was counted.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.total as f64).ceil().max(1.0) as u64;

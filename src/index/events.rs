@@ -7,10 +7,10 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the number of the thread to whose timeline a record belongs. A single fact of the record
-/// may name another thread; its entry then belongs to that thread. Must be called before the facts
-/// of the record are applied. This function finds the thread by a call, and a fact may close that
-/// call.
+/// Returns the index's number of the thread to whose timeline the entries of `record` belong,
+/// except for entries that name a thread themselves. Returns `None` if the input of the record
+/// names no known thread or call. Must be called before the facts of the record, which are changes
+/// of the state, are applied: they may close the call by which this function finds the thread.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }

@@ -20,7 +20,8 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of a file's name. A reader creates this file to make the writer rebuild a damaged index.
+/// Suffix of the name of a file that requests a rebuild. The name is the name of the index file
+/// with this suffix. A reader creates the file to make the writer rebuild a damaged index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The right to write the index. The operating system releases the lock when the process ends.
@@ -247,8 +248,9 @@ impl FileState {
     }
 }
 
-/// State of each small index file at the last check that found its structure sound. While a file's
-/// state is unchanged, a page of the web view need not check the file again.
+/// State of each small index file, such as its size, when a check last found the structure of the
+/// file sound. While a file's state is unchanged, a page of the web view need not check the file
+/// again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
 /// Whether the structure of a small index is sound. Skips the check if the file has not changed
@@ -359,7 +361,8 @@ fn remove_renamed(path: &Path) -> Result<(), Error> {
     gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
 }
 
-/// Maps the result of removing or renaming the file at `path`. A missing file counts as success.
+/// Converts the result of removing or renaming the file at `path` to a result of the index. A
+/// missing file counts as success.
 fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(source) if source.kind() != ErrorKind::NotFound => {

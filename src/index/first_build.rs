@@ -39,8 +39,9 @@ const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
 /// Builds the index of `journal` at `path`, up to the record at `last`. Calls `next` with each
-/// position that the build has reached. The caller can stop the build: `next` returns `None`, or,
-/// after the last record, `is_stopped` returns true. The caller holds the lock of the index.
+/// position that the build has reached. The caller can stop the build in two ways: while records
+/// are read, `next` returns `None`; after the last record, `is_stopped` returns true. The caller
+/// must hold the lock of the index.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
@@ -164,8 +165,8 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The two open databases of a build: the database of rows, and the database of words. The number
-/// is the number of the last message or refusal in the database of words.
+/// The two open databases of a build: the database of rows, and the database of words with the
+/// number of its last message or refusal.
 type OpenBuild = (Connection, (Connection, i64));
 
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
@@ -212,9 +213,9 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes. Then completes rows of messages that contain the id of the message's
-/// cause. The number of the cause was not known when such a row was written. Replaces the id by
-/// this number.
+/// Makes the SQL indexes. Then completes the column `cause` of the messages, which must contain the
+/// number of each message's cause. If this number was not known when a row was written, the row
+/// contains the id of the cause. Replaces each such id by the number.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

@@ -156,9 +156,9 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: a round
-    /// then has few records, which are read faster than their rows are written. A queue would only
-    /// take memory.
+    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`], because
+    /// a queue would only take memory: a round has few records, and reading them takes less time
+    /// than writing their rows.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }

@@ -12,7 +12,7 @@ use super::{Error, IndexReader};
 /// awaits. Only the newest 1,000 messages of the thread are searched for an undelivered message.
 ///
 /// A call may wait until several subthreads have all ended. Such a call counts as ready as soon as
-/// one of them has ended, because the index does not store their number.
+/// one of them has ended, because the index does not store how many subthreads the call waits for.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \

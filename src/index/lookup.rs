@@ -268,16 +268,17 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the first call in the chain of causes that leads to a message. This is usually the
-    /// request of a client, and may be the message itself. Returns `None` if the index does not
-    /// have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest call in the chain of causes that leads to a message. This is usually
+    /// the request of a client, and may be the message itself. Returns `None` if the chain has no
+    /// call, if the index does not have the message, or if the chain has [`limits::CAUSES_MAX`]
+    /// causes or more.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
 
-    /// Returns the first message with the payload name `name` in the chain of causes that leads to
-    /// a message. The message itself is the last of the chain. Returns `None` if the chain has
-    /// [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest message with the payload name `name` in the chain of causes that leads
+    /// to a message. The chain includes that message. Returns `None` if no message of the chain has
+    /// this name, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     pub fn first_cause_named(
         &self,
         of: MessageId,

@@ -33,8 +33,9 @@ pub struct MessageRows<'d> {
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
     /// Row number and thread number of each message in flight whose row is already written.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
-    /// Whether a first build writes the rows. A first build looks up numbers of causes only in
-    /// memory, and finds the other numbers after all rows are written.
+    /// Whether a first build writes the rows. A first build looks up the number of a message's
+    /// cause only in memory. If the cause is not in memory, the build adds the number after all
+    /// rows are written.
     is_building: bool,
 }
 
@@ -107,8 +108,9 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the rows of all new messages. If more than `rows_kept` messages in flight are in
-    /// memory, first removes these messages from memory.
+    /// Writes the rows of all new messages. Before that, if more than `rows_kept` messages in
+    /// flight are in memory, removes all of these from memory, because their rows are already
+    /// written. New messages without a disposition stay in memory as messages in flight.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
         if self.in_flight.len() > rows_kept {

@@ -9,8 +9,8 @@ use crate::ids::{MessageId, Position, ThreadId};
 use super::{Error, IndexReader};
 
 /// SQL condition: the error `e` records that a person denied a call. Such an error is not a
-/// failure. An error without a call is not a denial by a person: it records an operation that NATS
-/// denied.
+/// failure. Operations that NATS denied have errors of the same kind, but without a call, so the
+/// condition leaves them out.
 pub(super) const IS_DENIAL: &str =
     "e.call IS NOT NULL AND e.kind IS (SELECT n FROM name WHERE text = 'denied')";
 

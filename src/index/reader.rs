@@ -31,8 +31,8 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the last position of the journal, as it was when this reader was opened or was last
-    /// prepared for another query.
+    /// Returns the last position of the journal at the beginning of the present query. A reader can
+    /// serve several queries, one after another.
     pub fn last(&self) -> Position {
         self.last
     }

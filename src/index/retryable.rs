@@ -39,8 +39,8 @@ pub struct RetryFilter {
     pub is_unretriable: bool,
 }
 
-/// Builds the query for refused submissions. `rows` is SQL text: the name of an index on
-/// `refusal_row`, then a `WHERE` clause.
+/// Builds the query for refused submissions. `rows` is the SQL text after `INDEXED BY`: the name of
+/// an index on `refusal_row`, followed by a `WHERE` clause that selects rows.
 fn refused(rows: &str) -> String {
     format!(
         "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \

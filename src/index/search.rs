@@ -52,7 +52,8 @@ pub struct SearchHit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitCount {
     Exact(u64),
-    /// The count exceeds the contained number, at which counting stopped.
+    /// The count exceeds the contained number. Counting stopped at this number, so the exact count
+    /// is unknown.
     MoreThan(u64),
     /// The count is at least the contained number, because not all candidates were examined.
     AtLeast(u64),
@@ -208,9 +209,9 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query alone can limit the search to the wanted threads. This is the
-    /// case if the filter has words, and names no thread or a root thread. The full-text query of a
-    /// root thread is limited to its tree.
+    /// Whether the full-text query alone limits the search to the threads that the filter names.
+    /// This is the case if the filter has words, and names either no thread at all or a root
+    /// thread. For a root thread, the full-text query is limited to the tree of this thread.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }

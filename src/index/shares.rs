@@ -1,6 +1,6 @@
 //! Reads many items of an index, or of its journal. If the files are not in the page cache, several
-//! threads read the items at once. Old items lie far apart on the disk, and a disk serves several
-//! reads in the time of one.
+//! threads read the items at once. Old items lie far apart on the disk, and a disk can carry out
+//! several such reads at the same time.
 
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};

@@ -170,10 +170,10 @@ impl IndexReader {
     /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
     /// openings of subthreads. Also returns whether there are more such records than fit on a page.
     ///
-    /// `span` limits the search. Its first two values are the lowest and highest number of the
-    /// refusals. The other two are the lowest and highest position of the other events.
-    /// `is_organism` states that the thread is the organism's own thread. This thread also has the
-    /// refusals of payloads for threads that do not exist, and the counts of `busy` refusals.
+    /// `span` limits the search to refusals with numbers from `span[0]` to `span[1]`, and to other
+    /// events with positions from `span[2]` to `span[3]`. `is_organism` states that the thread is
+    /// the organism's own thread. The search then includes refusals of payloads for threads that do
+    /// not exist, and counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

@@ -74,7 +74,7 @@ struct IndexedThread {
     is_changed: bool,
 }
 
-/// Role of a name by which a search finds a tree.
+/// Kind of a name by which a search can find a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeNameRole {
     /// A listener that was called.

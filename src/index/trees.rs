@@ -74,8 +74,9 @@ pub struct ListedTree {
     /// The share of the tree's open work that is not handed over because of pauses; `None` if no
     /// pause concerns this work.
     pub pause: Option<PausedPart>,
-    /// If the status is `failed`, the reason of the last failed call into the root thread: the name
-    /// of the fault and its details, shortened.
+    /// If the status is `failed`, the reason why the last failed call of the root thread failed:
+    /// the name of the fault and its details, shortened. Only calls that a client or another thread
+    /// opened count.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
@@ -124,13 +125,14 @@ pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
 /// Maximum characters of a fault's details in a list.
 const FAULT_CHARS: u32 = 160;
 
-/// Selects the first tree whose number is at least the parameter: its number, the time at which it
-/// was opened, and the position of its first record. Trees are numbered as they are opened.
+/// Selects the first tree whose number is at least the parameter. The columns are the number of the
+/// tree, the time at which it was opened, and the position of its first record. Trees are numbered
+/// in the order in which they were opened.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
 /// Selects the first tree whose last record is at or after the position in the parameter. The
-/// columns are the position of the last record, the time of the last record, and the same position
-/// again.
+/// columns are the key, the time and the position that `first_at` requires. The key is also the
+/// position of the last record, so the first and the third column are equal.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -147,8 +149,8 @@ pub(super) struct TreeConditions {
     is_costly: bool,
 }
 
-/// Trees that a query tests one after another, in the order of the SQLite index `index`. The query
-/// selects the trees that meet `conditions`.
+/// Trees for a query: all trees that meet `conditions`. The query walks the SQLite index `index`,
+/// and tests one tree after another.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,
@@ -201,9 +203,9 @@ impl IndexReader {
     }
 
     /// Selects trees by `conditions`, the newest first. `indexed` is empty, or an `INDEXED BY`
-    /// clause that names the SQLite index to walk. `sign` is usually empty. It is `+` if SQLite
-    /// must collect and sort the selected trees instead of walking all trees in the order of their
-    /// last records.
+    /// clause that names the SQLite index to walk. `sign` stands before the column by which the
+    /// trees are sorted. With an empty `sign`, SQLite may walk all trees in the order of their last
+    /// records. With `+`, SQLite collects and sorts the selected trees instead.
     fn select_trees(
         &self,
         indexed: &str,
@@ -225,8 +227,9 @@ impl IndexReader {
         trees.collect()
     }
 
-    /// Returns the ranges of trees to search for a list of trees, the newest first. Together, these
-    /// ranges contain every tree that `filter` and `conditions` select.
+    /// Returns the ranges of trees in which a query searches for a list of trees. The range with
+    /// the newest trees comes first. Together, the ranges contain every tree that `filter` and
+    /// `conditions` select.
     pub(super) fn ranges(
         &self,
         filter: &TreeFilter,
@@ -265,11 +268,11 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Searches for the first tree whose time is at or after `time`, by halving the range of keys
-    /// in each step. A tree with a higher key must not have an earlier time. The SQL statement
-    /// `sql` selects the first tree whose key is at or above its parameter. It returns the tree's
-    /// key, its time and another number. Returns the key and the other number of the tree that was
-    /// found.
+    /// Finds the first tree whose time is at or after `time`, by a binary search over keys. A tree
+    /// with a higher key must not have an earlier time. The SQL statement `sql` selects the first
+    /// tree whose key is at or above the parameter. The columns of the statement are the tree's
+    /// key, its time, and the position of its first or last record. This function returns the key
+    /// and the position of the found tree; `None` if there is no such tree.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {

@@ -47,7 +47,8 @@ impl HoldCount {
         Self::of_holds(waiting.map(|call| call.hold).collect())
     }
 
-    /// Creates the count for `holds`, which contains the awaited decision of each waiting call.
+    /// Counts waiting calls. `holds` contains, for each waiting call, the decision that the call
+    /// waits for.
     pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
         let calls = holds.len() as u64;
         holds.dedup();

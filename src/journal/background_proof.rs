@@ -131,12 +131,12 @@ pub(super) struct ProofClaim {
     /// Checkpoints inside the journal, up to `checkpoint`, which the proof compares with the
     /// records.
     pub due: InnerCheckpoints,
-    /// The marks that the journal has outside its file, such as checkpoints, as they were before
-    /// the start changed them.
+    /// The marks that the journal has outside its file, such as checkpoints. They were read before
+    /// the start of the pump changed them.
     pub known: ExternalMarks,
-    /// Redactions in the records after the snapshot.
+    /// Recorded redactions of payloads: those of the snapshot, and those in later records.
     pub redactions: RedactedRecords,
-    /// Losses that operators accepted in the records after the snapshot.
+    /// Losses of records that operators accepted in recorded actions of the journal.
     pub losses: Vec<AcceptedLoss>,
 }
 

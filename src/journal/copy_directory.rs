@@ -16,10 +16,10 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Adds the checkpoint `line` to the checkpoints that need a copy, unless it contradicts
-    /// `heads`. `heads` are the last records of all trees at the position of `line`. If `line`
-    /// already has a copy, removes all collected checkpoints instead, because only checkpoints
-    /// after the last copied one need a copy.
+    /// Processes the next checkpoint in the journal, `line`. If `line` already has a copy, removes
+    /// all collected checkpoints, because only checkpoints after the last copied one need a copy.
+    /// Otherwise adds `line`, unless it contradicts `heads`, the last records of all trees at the
+    /// position of `line`.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();

@@ -18,8 +18,9 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Returns advice to an operator for a journal with missing records. `with_key` is true if the MACs
-/// of the remaining records are made with another host's key.
+/// Returns advice to an operator for a journal with missing records. `with_key` states whether the
+/// remaining records have MACs of another host's key, so that the operator must accept that key
+/// too.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -34,8 +35,9 @@ fn way_on(with_key: bool) -> &'static str {
 /// start compares the journal with these marks.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the journal may have been written before MACs existed. This is so if the state
-    /// directory has no watermark of the journal.
+    /// Whether the journal may have been written before MACs existed. True if the state directory
+    /// has no watermark of the journal, because this host has then not acknowledged any record of
+    /// it.
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
@@ -45,7 +47,8 @@ pub(super) struct ExternalMarks {
     /// acknowledged record. `None` if there was no earlier journal, or if it had no acknowledged
     /// records.
     pub before: Option<(Uuid, Position)>,
-    /// Signers of the checkpoints in the journal's stream, if the journal follows a stream.
+    /// Signers of the checkpoints in the journal, and recorded actions in which operators trust
+    /// keys. Used only if the journal file is a copy of a stream.
     pub signers: CheckpointSigners,
     /// The last record that a checkpoint in the journal's own file covers.
     pub inside: Position,
@@ -82,13 +85,13 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Prepares the marks for a start that continues from a snapshot. `checkpoint` is the
-    /// checkpoint of the snapshot, and `hash` is the hash of the record at its position. `losses`
-    /// are the losses that operators accepted in recorded actions up to the snapshot.
+    /// Sets the losses that operators accepted up to the snapshot from which a start continues.
+    /// `losses` come from the recorded actions up to the snapshot. `checkpoint` is the checkpoint
+    /// of the snapshot, and `hash` is the hash of the record at its position.
     ///
     /// # Errors
     ///
-    /// The watermark names another record at the position of `checkpoint`.
+    /// Returns an error if the watermark names another record at the position of `checkpoint`.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -198,10 +201,10 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks of lost records if a recorded action of an operator accepts the loss. Such
-    /// marks remain if a pump dies after it has recorded the action, but before it has removed the
-    /// marks. Returns the last record before the loss; `None` if neither the watermark nor the
-    /// latest checkpoint was removed.
+    /// Removes the marks of lost records if a recorded action of an operator accepts the loss. The
+    /// files can still contain these marks: a pump records the action before it removes the marks,
+    /// and may die in between. Returns the last record before the loss; `None` if neither the
+    /// watermark nor the latest checkpoint was removed.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;

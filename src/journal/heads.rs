@@ -1,8 +1,9 @@
 //! The heads of all trees of a journal: the last record of each tree. With the heads, each new
 //! record is checked: it must follow from the last record of its tree.
 //!
-//! The memory for the heads of a running pump does not grow with the number of trees, because the
-//! heads of trees without recent records are in a working file.
+//! The memory for the heads of a running pump does not grow with the number of trees. The pump
+//! moves the heads of trees without recent records to a working file, which is a temporary database
+//! on disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -68,22 +69,22 @@ struct AbsentHeads {
     /// The working file; `None` until a head is stored. Most organisms never store one.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. Each entry contains the root of a tree, and the
-    /// position of the tree's head at that use. If the head now has another position, the entry is
-    /// outdated: a later entry of the same tree replaces it.
+    /// position of the tree's last record when its head was used. If the tree has got a further
+    /// record since, the entry is outdated: `used` contains a later entry of the tree.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
-    /// Length of `used` at which heads leave memory.
+    /// Number of uses in `used` at which heads move from memory to the working file.
     full_at: usize,
 }
 
-/// Bounds for the number of heads in memory. The bounds do not count heads, but uses of heads. A
-/// head is used when its tree gets a record, or when the head is loaded into memory.
+/// Bounds for the heads in memory, as numbers of uses of heads. The same head may be used several
+/// times. A head is used when its tree gets a record, or when the head is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
     /// Number of latest uses of heads. The heads of these uses stay in memory.
     kept: usize,
-    /// Number of older uses that are collected before their heads leave memory. So many heads leave
-    /// memory together.
+    /// Number of older uses, besides the latest `kept` uses, that are collected before heads leave
+    /// memory. Then all heads without a later use leave memory together.
     batch: usize,
 }
 
@@ -117,9 +118,9 @@ impl TreeHeads {
     }
 
     /// Opens the heads that are stored in `file`. `last` and `last_hash` are the position and hash
-    /// of the last record that these heads include. Returns `None` if the file is damaged. Reads
-    /// only a small part of the file. So the caller must compare the Merkle root of the heads with
-    /// the Merkle root in the snapshot's checkpoint.
+    /// of the last record of the journal when the heads were stored. Returns `None` if the file is
+    /// damaged. Reads and checks only a small part of the file. The caller must compare the Merkle
+    /// root of the heads with the Merkle root in the snapshot's checkpoint.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -211,9 +212,10 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether damage of the working file may have removed the head of the tree `root`. Returns
-    /// true if the head is not in memory, although the working file may have contained it. The
-    /// caller must have called [`TreeHeads::recall`] before.
+    /// Whether the working file may have lost the head of the tree `root` because of damage.
+    /// Returns true if the head is not in memory, although it may have been stored in the working
+    /// file. The caller must have called [`TreeHeads::recall`] before, which loads a stored head
+    /// into memory.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))

@@ -1,5 +1,6 @@
 //! Decides whether a journal may be opened. The decision compares the records of the journal's file
-//! with the marks outside the file, and considers the damage that an operator accepts.
+//! with the marks outside the file: the noted id of the journal, the watermark of acknowledged
+//! records, and the checkpoints. It also considers the damage that an operator accepts.
 
 use std::path::Path;
 
@@ -40,13 +41,14 @@ pub struct OperatorAcceptance {
 }
 
 /// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. `mend` is the repair that restores lost checkpoints.
+/// or checkpoints. `mend` names the lost checkpoints, which the repair of the journal's tables
+/// restores.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
 
 /// Content of a journal's file after its hash chain was verified. The content is not compared with
-/// the marks outside the file yet.
+/// the watermark and the checkpoints outside the file yet.
 pub(super) struct ProvedFile {
     pub about: JournalMetadata,
     pub redactions: RedactedRecords,
@@ -61,7 +63,8 @@ pub(super) struct ProvedFile {
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,
-    /// Position up to which the `tree` table is up to date.
+    /// Position of the last record that the `tree` table includes. This table stores the first and
+    /// the last record of each tree.
     pub refreshed: Position,
     /// Last record before a loss of records that an operator accepted; `None` if no loss was
     /// accepted.
@@ -69,9 +72,10 @@ pub(super) struct ProvedFile {
 }
 
 impl ProvedFile {
-    /// Refuses a journal that contradicts the marks outside its file. Accepts a contradiction that
-    /// an operator accepts now, or has accepted in a recorded action. Returns the loss that the
-    /// operator accepts now, and the repair of the journal's tables after this loss.
+    /// Refuses a journal that contradicts a mark outside its file, such as the watermark or a
+    /// checkpoint. Does not refuse a loss of records that an operator accepts now, or has accepted
+    /// in a recorded action. Returns the loss that the operator accepts now, and the changes that
+    /// this acceptance requires in the journal's tables.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -162,9 +166,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal if no MAC of this host covers its last records, unless the operator has
-    /// accepted these records. If `lost` is true, records after the end are also missing. The error
-    /// then tells the operator how to accept their loss too.
+    /// Refuses a journal if no MAC of this host covers its last records, unless the operator
+    /// accepts these records. `lost` states whether the journal has also lost something that was
+    /// acknowledged. If so, the error explains how to accept that loss as well.
     pub fn judge_end(
         &self,
         data: &Path,
@@ -192,7 +196,9 @@ impl ProvedFile {
     }
 }
 
-/// Returns the checkpoint at the position of `line`. `inside` is sorted by position.
+/// Returns the checkpoint of the journal at the same position as `line`, a checkpoint from outside
+/// the journal; `None` if the journal has no checkpoint there. `inside` contains the journal's
+/// checkpoints, sorted by position.
 fn checkpoint_at<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
     let at = inside.binary_search_by_key(&line.position, |it| it.position).ok()?;
     inside.get(at)

@@ -1,11 +1,12 @@
-//! The MAC over the journal's head. The commit that appends records also carries their MAC, so
-//! records are never durable without a MAC.
+//! The MAC with which a host proves that its pump wrote the records of a journal. The commit that
+//! appends records also carries their MAC, so records are never durable without a MAC.
 //!
-//! The last record of each commit carries the MAC. A chained MAC covers the previous MAC and the
-//! hashes of the records after that MAC. A base MAC covers the heads of all trees. A base MAC
-//! begins a chain where this host cannot continue one: in a new journal, after records of another
-//! host, or after an operator's decision. The key is derived from the signing key, so that write
-//! access to `data` alone does not suffice to make a MAC.
+//! The last record of each commit carries the MAC, which covers all records up to this one. A
+//! chained MAC is made from the previous MAC and the hashes of the records after it. A base MAC is
+//! made from the last records of all trees, and begins a new chain. A host makes a base MAC where
+//! it cannot continue a chain: in a new journal, after records of another host, or after an
+//! operator's decision. The key is derived from the signing key, so that write access to `data`
+//! alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -233,8 +234,9 @@ impl MacCoverage {
         })
     }
 
-    /// Restores the state `stored`, which belongs to the record at `at`, so that reading can
-    /// continue after that record. Returns `None` if `stored` is not a valid state.
+    /// Restores the state `stored`, which was saved after the record at position `at` was read, so
+    /// that reading can continue with the next record. Returns `None` if `stored` is not a valid
+    /// state.
     pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
         let mac = HeadMac::parse(&stored.last)?;
         let foreign = stored.foreign.iter().map(|id| KeyId::parse(id));
@@ -313,20 +315,21 @@ impl MacCoverage {
     }
 
     /// Returns a record with a wrong MAC of this host's key; `None` if no MAC of this key is wrong.
-    /// Prefers the first such record that no later MAC covers. If later MACs cover all such
-    /// records, returns one of them.
+    /// If such records follow the last record that a right MAC of this key covers, returns the
+    /// first of them. Otherwise, returns an earlier one.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first unproved record of a journal; `None` if every record is proved. A record
-    /// is unproved if no MAC proves that a pump wrote it. All records after the first unproved one
-    /// are unproved, too. `last` is the last record of the journal.
+    /// Returns the first record of a journal's unproved end; `None` if every record is proved. The
+    /// unproved end consists of the last records, if no MAC proves that a pump wrote them. `last`
+    /// is the last record of the journal.
     ///
-    /// Usually, the unproved records are the records after the last MAC. If the last MAC of this
-    /// host's key is wrong, they begin after the last record that a right MAC of this key covers.
-    /// If the journal has no MAC, all records are unproved. With `is_old`, the journal may have
-    /// been written before MACs existed; if it has no MAC, the function then returns `None`.
+    /// Usually, the unproved end begins after the last MAC. If a MAC of this host's key is wrong,
+    /// and no later MAC of this key is right, the end begins after the last record that a right MAC
+    /// of this key covers. If the journal has no MAC, all records are unproved, unless `is_old` is
+    /// true. With `is_old`, the journal may have been written before MACs existed, so without a MAC
+    /// the function returns `None`.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

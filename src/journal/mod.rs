@@ -59,8 +59,8 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. A start that may write raises an older
-/// journal to [`FORMAT`].
+/// The oldest journal format that this program reads. A start that opens an older journal for
+/// writing raises the journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
 /// The writing end of a journal. It has one owner, which uses a thread of its own, because every
@@ -149,8 +149,8 @@ pub trait Journal: Send {
 
 /// Rebuilds the state of a pump while its journal is opened.
 pub trait StateRecovery {
-    /// Returns the version of the core that a snapshot must have to be restored; `None` if every
-    /// record must be replayed.
+    /// Returns the version of the pump's rules, called the core version, that a snapshot must have
+    /// to be restored; `None` if every record must be replayed.
     fn snapshot_version(&self) -> Option<u32> {
         None
     }
@@ -226,8 +226,8 @@ pub enum Error {
     /// The file at the journal's path is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
-    /// A tree or a client key that was moved out of memory cannot be read back. The journal itself
-    /// is not affected.
+    /// A tree or a client key that was moved out of memory cannot be read back. A client key is the
+    /// key under which a client may repeat a submission. The journal itself is not affected.
     #[error(
         "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
          the journal"

@@ -1,5 +1,6 @@
-//! Encodes a record as a row and decodes it again. Decoding checks every value against the text
-//! that was hashed.
+//! Encodes a record as a row of the journal, and decodes the row again. The hash of the record
+//! covers the text of the row. Decoding verifies that all other values of the row agree with this
+//! text.
 
 use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
@@ -37,8 +38,9 @@ pub struct EncodedRow<'r> {
 }
 
 impl RecordBatch {
-    /// Sets the position of each record, counted from the last record of `heads`, and encodes the
-    /// record. Does not change `heads`. The heads of these records' trees must be in memory.
+    /// Gives the records the positions that follow the last record of `heads`, links each record to
+    /// the previous one of its tree, and encodes it. Does not change `heads`. The heads of these
+    /// records' trees must be in memory.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;

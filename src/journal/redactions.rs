@@ -44,16 +44,17 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no recorded action accepts. If the operator
-    /// accepts any kind of damage now, refuses nothing. So an operator can accept one kind of
-    /// damage after another.
+    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing
+    /// while an operator accepts damage of any kind. Otherwise, a journal with blanked payloads
+    /// could not be opened to accept its other damage first.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
 /// Refuses the record at `first`, which has a blanked payload that no recorded action accepts.
-/// Refuses nothing if `first` is `None`, or if the operator accepts any kind of damage now.
+/// Refuses nothing if `first` is `None`, or while an operator accepts damage of any kind, so that
+/// the journal can be opened to accept its other damage first.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -32,9 +32,9 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action; `None` if there is no such
-    /// checkpoint. The signer of a later checkpoint does not count. Otherwise, a pump with an
-    /// unknown key could record the action, and the next pump would confirm it with its own
-    /// checkpoint.
+    /// checkpoint. A later checkpoint does not count: a pump with an unknown key could record the
+    /// action without a checkpoint, and the next checkpoint of another pump would seem to confirm
+    /// the action.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }
@@ -73,9 +73,9 @@ impl CheckpointSigners {
         signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
-    /// Returns the `configured` keys, and all keys that operators trust by recorded actions. Such
-    /// an action counts only if the checkpoint at its position is signed with a known key. Trust is
-    /// transitive, in the order of the recorded actions.
+    /// Returns the known keys: the `configured` keys, and the keys that operators trust by recorded
+    /// actions. Such an action counts only if the checkpoint at its position is signed with a key
+    /// that is configured, or that an earlier action made known.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {
@@ -110,8 +110,8 @@ mod tests {
         }
     }
 
-    /// Returns the signers of a journal with these checkpoints. Record 5 of the journal is an
-    /// action by which an operator trusts the key `new`.
+    /// Returns the signers of a journal with `checkpoints`, each given as its key and its position.
+    /// Record 5 of the journal is an action by which an operator trusts the key `new`.
     fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
         let mut signers = CheckpointSigners::default();
         let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };

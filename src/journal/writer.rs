@@ -50,7 +50,8 @@ pub struct JournalWriter<L> {
     pub(super) file: JournalFile,
 }
 
-/// Remaining work of a start, and the state of the journal when it was opened.
+/// State of the journal when a start opened it, and whether the start must still record an
+/// operator's action.
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,

@@ -142,8 +142,8 @@ impl ConformanceCheck {
         Self::InputClosed,
     ];
 
-    /// The checks of a program on NATS. A request in two pieces is not checked, because the
-    /// program's NATS client reads only whole messages.
+    /// The checks of a program on NATS. [`Self::TwoPieces`], a request that arrives in two pieces,
+    /// is not among them, because the program's NATS client reads only whole messages.
     const ON_NATS: [Self; 7] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -349,8 +349,9 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to the first request that the program gets. If the program is a child
-    /// process, first sends the request directly on the program's pipes, without a host. If no
-    /// answer comes, the check can then report the text that the program wrote instead.
+    /// process, the check has two steps. It first sends the request to a separate process on its
+    /// pipes, without a host, so that it can report the text that the program writes instead of an
+    /// answer. Then it sends the request through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,

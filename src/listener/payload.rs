@@ -9,8 +9,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
 
-/// A Rust type for the payloads with one payload name. [`NAMESPACE`](Self::NAMESPACE) and
-/// [`NAME`](Self::NAME) form this name.
+/// A Rust type for the payloads that have the payload name formed by [`NAMESPACE`](Self::NAMESPACE)
+/// and [`NAME`](Self::NAME).
 ///
 /// Each field of the type becomes a child element of the payload. With `#[serde(rename = "@x")]`, a
 /// field becomes an attribute. With `#[serde(rename = "$text")]`, a field becomes the text of the
@@ -111,8 +111,8 @@ impl Preview {
     }
 }
 
-/// Returns an XML element with the local name `name` and the content `text`. Its namespace is that
-/// of the payloads which the organism itself defines.
+/// Returns an XML element with the local name `name` and the content `text`, in the namespace of
+/// the system payloads.
 fn core_text(name: &str, text: &str) -> String {
     Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }

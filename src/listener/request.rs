@@ -90,9 +90,9 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Completes a delivery from which the pump left out earlier messages of the call. Puts the
-    /// remembered messages before the messages of the delivery. Returns false if the listener does
-    /// not remember as many messages as the pump left out.
+    /// Completes a delivery from which the pump left out earlier messages of the call: puts the
+    /// remembered messages before the messages of the delivery. Returns false if the number of
+    /// remembered messages differs from the number of messages that the pump left out.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };

@@ -21,8 +21,9 @@ pub use journal_memory::JournalMemory;
 
 /// Source of a thread's records.
 pub trait ThreadHistory: Send + Sync {
-    /// Returns every record that concerns `thread` after the position `after`, up to and including
-    /// `up_to`, oldest first. The result may include records of other threads of the tree.
+    /// Returns at least every record that concerns `thread` after the position `after`, up to and
+    /// including `up_to`, oldest first. An implementation may also return records that concern only
+    /// other threads of the tree.
     fn records(
         &self,
         thread: &ThreadId,

@@ -34,9 +34,9 @@ pub(super) struct TreeIndex {
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Ids of the calls that the fork has reopened, and of their messages. These calls were open in
-    /// the source when the fork began. Each id in the source is stored with the new id in the fork.
-    /// Empty if this tree is no fork.
+    /// Ids of calls that were open in the source when the fork began, and that the fork opened
+    /// again under new ids. Also contains the ids of their messages. Each id in the source is
+    /// mapped to the new id in the fork. Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -95,8 +95,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, leaves
-    /// out the records up to `after` and the records from before `thread` was opened.
+    /// Adds the records up to `up_to` that are newer than the index. To an empty index, adds only
+    /// the records after `after`, and of these only the records from the opening of `thread` on.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -188,8 +188,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record in `sealed`. `hash` is the hash of this record as an earlier read found it.
-/// Returns an error if the two hashes differ.
+/// Returns the record in `sealed`, which was just read. Returns an error if its hash differs from
+/// `hash`, the hash that an earlier read found for the record at this position.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -198,9 +198,9 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows the record `newest` in the hash chain of their tree. `newest`
-/// is the newest record of the index. Returns an error if `newest` should be in the chain before
-/// `record`, but is not.
+/// Whether `record` directly follows `newest`, the newest record of the index, in the hash chain of
+/// their tree. Returns false if the index is empty, or if another record comes between the two.
+/// Returns an error if the chain before `record` does not contain `newest`.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::answer::ModelRoute;
 
-/// Every way in which a model call can fail. Texts from servers are bounded and contain no keys.
+/// Every way in which a model call can fail. Texts from servers are cut at a maximum length, and
+/// contain no keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -13,8 +14,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// The record has no answer to the prompt of this turn, and the trial sends no requests to
-    /// models. A trial without a budget sends none.
+    /// A trial, which runs recorded threads again, found no recorded answer to the prompt of this
+    /// turn. The trial has no budget, so it sends no requests to models on the network.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -147,7 +148,7 @@ impl Error {
         }
     }
 
-    /// Whether the call may succeed on a route of another provider.
+    /// Whether the call may succeed on another route. A route is a provider with one of its models.
     pub fn is_for_another_route(&self) -> bool {
         let of_this_route = matches!(
             self,
@@ -168,7 +169,8 @@ impl Error {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
     }
 
-    /// Returns the route that failed, if the error concerns one route.
+    /// Returns the route that failed, that is, the provider and its model. Returns `None` if the
+    /// error belongs to no route, such as an error about a budget.
     pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }

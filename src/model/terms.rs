@@ -84,10 +84,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on routes for which the config states no maximum. It
-    /// is the default maximum or half of the context window, whichever is smaller. Returns `None`
-    /// if the config states a maximum for every route. Also returns `None` if the config states no
-    /// context window.
+    /// Returns the maximum tokens of an answer on those routes for which the config states no
+    /// maximum. It is the default maximum or half of the context window, whichever is smaller.
+    /// Returns `None` if there are no such routes, or if the config states no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -105,7 +104,8 @@ impl ModelTerms {
     }
 
     /// Returns the size of a request in tokens. If the routes use different tokenizers, the largest
-    /// count applies. `notice` is the last text of the request, which no later request repeats.
+    /// size applies. `notice` is the text at the end of the request that later requests do not
+    /// repeat. Its tokens count as [`RequestSize::schema`].
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))

@@ -71,8 +71,9 @@ impl TokenizerFamily {
         }
     }
 
-    /// Counts the tokens of a request in two parts. One part is the system prompt, the tools and
-    /// the framing, which every turn sends anew. The other part is the messages of the thread.
+    /// Counts the tokens of a request in two parts. [`RequestSize::schema`] is the size of the
+    /// system prompt, the tools and the framing. [`RequestSize::payload`] is the size of the
+    /// messages.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
         let payload = blocks.map(|block| self.block(block)).sum();
@@ -86,9 +87,9 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but adds the tokens of
-    /// `notice` to [`RequestSize::schema`] instead of [`RequestSize::payload`]. `notice` is the
-    /// last text of the request. Every turn sends a new notice.
+    /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but counts `notice` in
+    /// [`RequestSize::schema`] instead of [`RequestSize::payload`]. The notice is a text at the end
+    /// of the request that later requests do not repeat, so it is not part of the thread.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));

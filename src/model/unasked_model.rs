@@ -1,5 +1,5 @@
-//! Models that refuse every call. A trial without a budget uses such models, because the trial may
-//! use only recorded answers.
+//! Models that refuse every call. A trial, which runs recorded threads again, uses them in place of
+//! models on the network if it has no budget. It may then use only recorded answers.
 
 use std::sync::Arc;
 

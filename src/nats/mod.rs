@@ -88,7 +88,8 @@ pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
     Ok(connect_with_denials(options, name).await?.0)
 }
 
-/// Connects as [`connect`] does. Returns the connection with its permission errors.
+/// Connects as [`connect`] does. Also returns a shared list, to which the connection adds each
+/// permission error that a server reports.
 pub async fn connect_with_denials(
     options: &Options,
     name: &str,
@@ -260,9 +261,9 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// The last error since the connection was lost, or an empty text if there was no error yet.
-    /// `None` while the client is connected. Lock: the client may report events from several tasks
-    /// at once, and each event is compared with the previous one.
+    /// While the connection is lost, the last error since then, or an empty text if there was no
+    /// error yet. Otherwise `None`. The lock is needed because several tasks of the client may
+    /// report events at once.
     outage: Mutex<Option<String>>,
 }
 
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(delays[39], limits::NATS_BACKOFF_MAX);
     }
 
-    /// Returns the log of a connection after these events.
+    /// Passes `events` to a [`ConnectionLog`], and returns the text that it logs.
     fn log_of(events: &[Event]) -> String {
         use std::io::Write;
         use std::sync::Arc;

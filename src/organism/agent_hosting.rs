@@ -288,7 +288,7 @@ fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
     RemoteSink::new(client, ListenerSubjects::new(&config.name, name), runtime::Handle::current())
 }
 
-/// Makes the hosts of agents under one config.
+/// Makes the hosts of the agents of one config. A host runs one agent in this process.
 struct HostedAgentFactory<'c> {
     config: &'c Config,
     models: ConfiguredModels,

@@ -188,8 +188,8 @@ const fn finish(stop: StopReason) -> &'static str {
     }
 }
 
-/// Ends a span at the latest when this guard is dropped. If the guard is dropped before the turn or
-/// model call has ended, marks the span as cancelled.
+/// Guard for the span of a turn or model call. If the guard is dropped before the turn or model
+/// call has ended, the guard ends the span and marks it as cancelled.
 struct SpanGuard<'a> {
     tracer: &'a SpanTracer,
     span: Option<Span>,

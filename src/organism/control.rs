@@ -286,12 +286,12 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on a task of its own until `closed` changes. Then serves the connections
-/// that still wait to be accepted, because their clients expect a response.
+/// Serves each connection on a task of its own until the control socket is closed, which changes
+/// `closed`. Then serves the connections that still wait to be accepted, because their clients
+/// expect a response.
 ///
-/// If the server is dropped without a close, its pump has ended. The function then returns at once,
-/// and waiting connections get no response. Otherwise, a client that reconnects in a loop could
-/// keep this task running forever, because the socket's file still exists.
+/// If the sender of `closed` is dropped instead, the pump has ended without closing the socket.
+/// Then returns at once, and the waiting connections get no response.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,

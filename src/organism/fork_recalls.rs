@@ -1,10 +1,10 @@
 //! Finds recorded results for the calls of a fork. The results come from the source, which is the
 //! thread that was forked. The search runs outside of the pump's thread.
 //!
-//! Two calls are equal if they have the same listener and the same payload bytes. The fork and the
-//! source can each have several equal calls. They are counted after the fork point, and a call of
-//! the fork gets the result of the call in the source with the same number. A call that was open at
-//! the fork point gets the result of the original call.
+//! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
+//! numbered in their order after the fork point, separately in the fork and in the source. A call
+//! of the fork gets the result of the equal call with the same number in the source. A call that
+//! was open at the fork point gets the result of the original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

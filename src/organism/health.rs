@@ -115,7 +115,8 @@ pub struct ReadinessProblem {
 pub struct UnprovedRecords {
     /// The first record that the start itself verified.
     pub proved_from: Position,
-    /// The last record before `proved_from` that the organism has verified so far.
+    /// The last record that the organism has verified so far. It verifies the records in ascending
+    /// order, up to the record before `proved_from`.
     pub proved: Position,
     pub partition: Option<u32>,
 }

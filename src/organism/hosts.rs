@@ -1,4 +1,5 @@
-//! Makes the hosts of a config's listeners, at a start and at a reload.
+//! Makes the hosts of a config's listeners, at a start and at a reload. A host is the object that
+//! runs one listener for the pump.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,7 @@ pub(super) struct HostFactory {
     pub tracer: SpanTracer,
     pub memory: Arc<JournalMemory>,
     pub mark: PumpMark,
-    /// The config that renders the prompts of agents on other machines.
+    /// The config with which the agents on other machines render their prompts.
     pub prompts: PromptConfig,
 }
 
@@ -51,8 +52,9 @@ impl SharedHosts {
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    /// Replaces the hosts in use by `hosts`. If the pump has already taken its hosts to end them,
-    /// returns `hosts` instead; the caller must then end them at once.
+    /// Puts `hosts` in place of the hosts in use, and returns an empty list. If the pump has
+    /// already taken its hosts to end them, returns `hosts` instead; the caller must then end them
+    /// at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {

@@ -103,8 +103,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The pump's gate refused the payload of a schedule, although the check of the config accepted
-    /// the payload.
+    /// The pump's gate, which validates every payload, refused the payload of a schedule, although
+    /// the check of the config accepted the payload.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -138,8 +138,8 @@ pub enum Error {
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent of the config can run outside the pump's process, or an agent was named that
-    /// cannot.
+    /// Either the config has no agent that can run outside the pump's process, or the caller gave a
+    /// name that belongs to no such agent.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A hosted process tried to start an organism of its own.
@@ -203,7 +203,7 @@ const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 pub type NativeHostBuilder =
     Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
-/// Name of a listener, with its host.
+/// Name of a listener, with the host that runs the listener for the pump.
 type HostedListener = (ListenerName, Arc<dyn Host>);
 
 /// A running organism with a single pump.
@@ -317,7 +317,8 @@ fn open_control_socket(
     control::ControlServer::open(&path, context).map_err(failed)
 }
 
-/// Makes the core with an empty state.
+/// Makes the core of a pump, which contains the pump's state and the rules that change it. The
+/// state is still empty.
 fn core(config: &Config) -> ResidentCore {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
     ResidentCore::new(core.with_operators(config.operators.clone()), config.data.clone())
@@ -330,8 +331,9 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate.with_payload_bytes(config.payload_bytes))
 }
 
-/// Adds to the config the schemas of the organism's own payload names, and of the goals that
-/// workflows may send.
+/// Adds the built-in schemas to the config, which define the payloads of the core, of agents and of
+/// workflows. Also adds the schemas that are generated for goals (see [`add_goals`]) and for the
+/// replies of workflows (see [`add_runs`]).
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let failed = |problems: Vec<SchemaProblem>| Error::Builtin {
         detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
@@ -361,9 +363,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schema of each workflow's output. The new schema fits the replies of all runs of
-/// the workflow, and the request for a retry. The original schema does not suffice, because an open
-/// run may have begun under an earlier definition, whose output has another form.
+/// Replaces the schemas of each workflow's replies by schemas that accept the replies of all its
+/// runs. An open run may have begun under an earlier definition of the workflow, whose output has
+/// another form. Also adds the schema of the payload that requests a retry of a run.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

@@ -33,7 +33,7 @@ impl ConfiguredModels {
     }
 
     /// Builds models as [`ConfiguredModels::of`] does. In addition, the built models count every
-    /// call. They also record a span of each call that belongs to a kept trace.
+    /// call. They also record a span of each call whose trace is exported.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,

@@ -125,7 +125,8 @@ pub(super) fn open_accepting(
 }
 
 /// Appends actions to a journal in one commit. No pump may use the journal, and `core` must have
-/// replayed it. If the journal is new, stores `texts` as blobs for its first boot.
+/// the state that results from all its records. If the journal is new, first appends its boot
+/// record. This record lists `texts`, which are the texts of the config and are stored as blobs.
 pub fn append_actions(
     core: &mut ResidentCore,
     journal: &mut dyn Journal,

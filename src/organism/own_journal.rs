@@ -1,6 +1,6 @@
-//! Makes isolated copies of an organism, for example for trials and cases. A copy has the config of
-//! the organism and a journal of its own. It does not use the organism's NATS servers, its
-//! schedules or the keys of its operators.
+//! Makes isolated copies of an organism, for example to test a workflow, or to run recorded threads
+//! again under another config. A copy has the config of the organism and a journal of its own. It
+//! does not use the organism's NATS servers, its schedules or the keys of its operators.
 
 use std::path::{Path, PathBuf};
 

@@ -56,8 +56,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether `data` differs from the data directory of this config. If so, this config can
-        /// begin a new journal in its own directory.
+        /// Whether `data` is another directory than the data directory of this config. If true,
+        /// this config can begin a new journal in its own directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -265,8 +265,9 @@ pub struct AdoptedProject {
 ///
 /// `from` selects the journal, either by its directory or by the absolute path of its project's
 /// config. `from` is required if several journals match, or if the config of the previous project
-/// still exists. `accepted` lists damage that would make a start refuse the journal. A separate
-/// action in the same commit accepts the damage.
+/// still exists. `accepted` lists the kinds of damage to accept, which would otherwise make a start
+/// refuse the journal. The acceptance of each kind is recorded as an action of its own, in the same
+/// commit as the adoption.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,

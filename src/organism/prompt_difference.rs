@@ -80,7 +80,8 @@ pub fn unified_diff(left: &str, right: &str) -> String {
     diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
 }
 
-/// Writes the parts of a request under their names, which `heading` may emphasise.
+/// Writes the parts of a request as text, each under its name. `heading` formats the name, for
+/// example to emphasise it.
 pub fn request_text(request: &ModelRequest, heading: impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     out.push_str(&format!("{}\n{}\n", heading("system"), request.system));

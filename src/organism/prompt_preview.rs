@@ -52,9 +52,9 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// For a past turn, the result of rendering its request again with the stored config of the
-    /// turn. `None` if this preview is not of a past turn, or if the config of the turn is not
-    /// stored.
+    /// Result of comparing the request that a past turn sent with the request that the turn's
+    /// config now renders. `None` if this preview is not of a past turn, if the turn has no stored
+    /// inputs, or if the turn's config is not available.
     pub comparison: Option<PromptComparison>,
 }
 
@@ -95,8 +95,9 @@ pub fn preview(
     }
 }
 
-/// Renders the first turn of `agent` once for each kind of task: for the first payload that the
-/// agent accepts, and for each form of goal that workflows give the agent.
+/// Renders the first turn of `agent` for one example of each kind of task. The tasks are the first
+/// payload that the agent accepts, and the goals that workflows can give the agent. Goals differ in
+/// the payload that must answer them, and in the tasks that the agent may delegate.
 ///
 /// # Errors
 ///

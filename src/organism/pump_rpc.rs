@@ -1,5 +1,6 @@
 //! Messages between the processes of an organism over NATS: requests to the pump of a partition
-//! (sent by [`NatsTransport`]), announcements of processes, and positions of projections.
+//! (sent by [`NatsTransport`]), announcements of processes, and reports about projections, which
+//! are local copies of a journal on JetStream.
 
 mod projection_positions;
 mod server;

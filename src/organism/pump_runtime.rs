@@ -294,7 +294,8 @@ impl PumpHealth {
     }
 }
 
-/// Makes the gate of a config. `config` must already have the schemas of the core's payloads.
+/// Makes the gate of a config, which validates every payload. `config` must already have the
+/// schemas that `with_core_words` adds.
 pub(super) fn gate_of(config: &Config) -> Gate {
     let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
     gate.with_payload_bytes(config.payload_bytes)

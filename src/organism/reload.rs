@@ -87,8 +87,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// Everything that one pump needs to change to the next config. A reload first prepares the
-/// exchanges of all pumps, and only then lets the pumps change their configs.
+/// Everything that one pump needs to change to the next config. A reload first prepares this for
+/// all pumps, and only then lets the pumps change their configs.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,
@@ -97,7 +97,7 @@ struct PreparedExchange {
 
 impl ReloadService {
     /// Makes the service of an organism. The service has no pumps yet. Every reload replaces the
-    /// content of `rules`.
+    /// access rules and the identity of the organism in `rules`.
     pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
         let state = ReloadState {
             reloading: AsyncMutex::default(),
@@ -324,8 +324,8 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the config file of the config in force once more. Settings that no file contains keep
-/// their values.
+/// Loads the file of the config `before` again. Keeps those settings of `before` that no config
+/// file contains, because the command line or the embedding program set them.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();

@@ -18,7 +18,7 @@ use super::{Error, core, operator, project};
 pub struct AcceptedDamage {
     /// Whether to accept lost records, and records that no MAC covers.
     pub loss: bool,
-    /// Whether to accept blanked payloads.
+    /// Whether to accept redacted payloads, whose bytes were replaced by NULs.
     pub redaction: bool,
     /// Whether to accept records that were not signed with the key of this host. The key of another
     /// host may have signed them.

@@ -19,8 +19,9 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, a repair accepts no loss of records. It then only publishes lost records again,
-/// which it reads from a local copy of the stream.
+/// `from` states which side is kept if the stream and its local copy, the projection, differ.
+/// Without `from`, a new repair gives up no records: it only publishes records again that the
+/// stream has lost and the projection still has.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

@@ -23,7 +23,8 @@ use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Record};
 
-/// Maximum records in memory during a search for the hand-over of a turn.
+/// Maximum records in memory while the journal is searched for the record in which the pump handed
+/// a turn's call over to the agent.
 const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// A turn on record, with the journal that contains it.
@@ -32,7 +33,8 @@ pub struct TurnOnRecord {
     reader: JournalReader,
     thread: ThreadId,
     note: PastTurn,
-    /// The boot or reload whose config was in force when the turn was handed over.
+    /// The boot or reload whose config was in force when the pump handed the turn's call over to
+    /// the agent.
     boot: Option<BootConfig>,
 }
 
@@ -76,9 +78,9 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// For a turn with stored inputs, returns the errors of [`Self::preview`]. For any other turn,
-    /// returns the errors of [`Self::preview_with`], or an error if the stored config is missing or
-    /// unreadable.
+    /// Returns the errors of [`Self::preview`] if the turn has stored inputs, and the errors of
+    /// [`Self::preview_with`] if it has none. A turn without stored inputs needs the stored config,
+    /// so a missing or unreadable config is then also an error.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),

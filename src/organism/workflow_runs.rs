@@ -1,10 +1,10 @@
 //! Definitions of open runs, read from the journal.
 //!
 //! A run keeps the definition with which it began. At the start of an organism, the definitions of
-//! all open runs are read from the journal. If the config no longer has a workflow, the workflow
-//! keeps a contract until its runs have ended. Under this contract, the gate refuses all requests
-//! to the workflow, and the workflow may address only those peers that still exist. The definition
-//! of an ended run is read when a retry continues that run.
+//! all open runs are read from the journal. If the config no longer has the workflow of an open
+//! run, the workflow still gets a contract, which states what the workflow accepts and whom it may
+//! address. This contract accepts no requests, and allows only those peers that still exist. The
+//! definition of an ended run is read when a retry continues that run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -231,7 +231,8 @@ fn extended_as_far_as_possible(
     found
 }
 
-/// Returns the config, extended by everything that open runs with the definitions `recorded` need.
+/// Returns a copy of the config with everything that open runs need in addition. `recorded`
+/// contains the definitions of these runs.
 fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
     let mut config = config.clone();
     let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
@@ -267,7 +268,7 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
     Ok(Arc::new(config))
 }
 
-/// Adds to `contract` the payloads with which agents answer the typed goals of `definition`. An
+/// Adds to `contract` the payloads that `definition` requires as answers of agents to goals. An
 /// agent may send such a payload only as the answer to a goal that names this payload.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
@@ -287,7 +288,8 @@ fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds to `contract` the agents that may delegate in goals of `definition`.
+/// Adds to `contract` the delegations of `definition`. A delegation states which agent may pass
+/// tasks of a goal on to which other agent.
 fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     for delegation in delegations(definition) {
         if !contract.delegations.contains(&delegation) {
@@ -296,8 +298,9 @@ fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds to `config` those types of outputs, questions and answers in `definition` that the config
-/// no longer has. If the config now has another type for a goal, keeps the config's type.
+/// Adds to `config` the schemas of the payloads that `definition` needs for outputs, questions,
+/// answers, verdicts and delegations. If the config already has a schema for a payload, keeps that
+/// schema.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

@@ -100,8 +100,9 @@ impl Gate {
         self
     }
 
-    /// Returns a copy of this gate, for attempts that keep their config after a reload. The copy
-    /// has the same schemas, but accepts no call to a listener that `current` lacks.
+    /// Returns a copy of this gate for attempts that began before a reload. `current` contains the
+    /// contracts of the new config. The copy has the same schemas as this gate, but accepts no call
+    /// to a listener that `current` lacks, and no payload that the listener no longer accepts.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
@@ -215,8 +216,8 @@ impl Gate {
         }
     }
 
-    /// Returns an example for the refusal of a payload: an example of a payload that `sender` may
-    /// send under `name`.
+    /// Returns an example of a correct payload with the name `name`, for a refusal. If `name` is a
+    /// primitive, the example may contain a payload that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -275,10 +276,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Corrects the namespace of a payload inside a primitive, if the sender wrote both elements
-    /// without a namespace. By the rules of XML, the name of the payload then belongs to the core's
-    /// namespace, but no sender means that namespace. So the gate looks for a payload of this local
-    /// name that the sender may write, and uses its namespace.
+    /// Corrects the namespace of a payload inside a primitive. If the payload has no `xmlns` of its
+    /// own, it inherits the core's namespace from the primitive, but no sender means that
+    /// namespace. So the gate looks for a payload with the same local name that the sender may
+    /// write, and uses the namespace of that payload.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;

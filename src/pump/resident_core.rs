@@ -36,7 +36,7 @@ pub struct ResidencyLimits {
     pub trees: usize,
     /// Maximum number of threads in all trees at rest together.
     pub threads: usize,
-    /// Maximum number of trees whose open calls only wait for persons or timers.
+    /// Maximum number of trees in memory whose open calls only wait for persons or timers.
     pub waiting: usize,
     pub keys: usize,
     /// Number of trees or keys by which a limit may be exceeded. When a limit is exceeded by more
@@ -61,16 +61,17 @@ impl Default for ResidencyLimits {
 struct RestingTrees {
     store: RestingStore,
     limits: ResidencyLimits,
-    /// One entry for each time that a tree came to rest. An entry is outdated if the tree has a
-    /// later record.
+    /// One entry for each time that a tree came to rest. If the tree has got a later record since,
+    /// the entry is outdated and is ignored.
     trees: VecDeque<RestingEntry>,
     /// Total number of threads of the entries in `trees`.
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Minimum number of entries for the next eviction; 0 if an eviction may run as soon as a limit
-    /// is exceeded. After an eviction that could not move all its trees, this is higher than the
-    /// number of entries that were left. The next eviction then waits until more entries have come.
+    /// Number of entries in `trees` and `keys` that the next eviction requires; 0 if it may run as
+    /// soon as a limit is exceeded. After an eviction that had to leave trees in memory, the number
+    /// is higher than the number of entries then. So the next eviction does not examine the same
+    /// trees again before more entries have come.
     retry_at: usize,
 }
 
@@ -78,13 +79,13 @@ struct RestingTrees {
 /// leave memory.
 #[derive(Debug, Default)]
 struct WaitingTrees {
-    /// One entry for each time that a tree began to wait. An entry is outdated if the tree has a
-    /// later record.
+    /// One entry for each time that a tree began to wait. If the tree has got a later record since,
+    /// the entry is outdated and is ignored.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries for the next eviction; 0 if an eviction may run as soon as the
-    /// limit is exceeded. After an eviction that could not move all its trees, this is higher than
-    /// the number of entries that were left. The next eviction then waits until more entries have
-    /// come.
+    /// Number of entries that the next eviction requires; 0 if it may run as soon as the limit is
+    /// exceeded. After an eviction that had to leave trees in memory, the number is higher than the
+    /// number of entries then. So the next eviction does not examine the same trees again before
+    /// more entries have come.
     retry_at: usize,
 }
 
@@ -130,10 +131,10 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. Brings back to memory the trees that
-    /// `stored` lists as live. If a live tree only waits for persons or timers, and the limit for
-    /// such trees is reached, the tree stays in the store of the snapshot. All trees that are not
-    /// live also stay there.
+    /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` back to
+    /// memory. If the open calls of such a tree only wait for persons or timers, and the limit for
+    /// such trees is reached, the tree stays in the store of the snapshot instead. All trees that
+    /// are not in `stored.live` also stay there.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -276,8 +277,9 @@ impl ResidentCore {
         Ok(is_recalled)
     }
 
-    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not prepare it to leave
-    /// memory again.
+    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not queue the tree for an
+    /// eviction. The caller must queue the tree or let it leave memory. Otherwise the tree stays in
+    /// memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -497,16 +499,17 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether further trees have to leave memory. `staying` is the number of trees that were
-    /// already examined and cannot leave.
+    /// Whether further trees have to leave memory. `staying` is the number of trees that this
+    /// eviction has taken from the queue and found unable to leave. These trees count towards the
+    /// limit as well.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. `is_done` states that there are no such trees and
-    /// that the working file could be written. If it is false, the next attempt waits until the
-    /// number of entries has grown by at least half. So each tree is examined only a bounded number
-    /// of times, even if the working file can never be written.
+    /// Puts trees that cannot leave yet back into the queue. `is_done` is true if all examined
+    /// trees have left memory. If `is_done` is false, the next attempt waits until the number of
+    /// entries has grown by at least half. So each tree is examined only a bounded number of times,
+    /// even if the working file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -537,8 +540,9 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the stored texts of the trees outside memory. Each text then includes the uncounted time
-/// since it was written, such as a standstill of the pump.
+/// Updates the stored texts of the trees outside memory for a snapshot. If the pump stood still
+/// after a text was written, the times in the text are too early. The updated text contains times
+/// that are later by the duration of the standstill.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

@@ -149,7 +149,8 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
-    /// thread must end, or if the journal has no checkpoint of this host at the position.
+    /// thread must end, or if the journal has no checkpoint at the position that was signed with
+    /// the key in this pump's state directory.
     pub fn make(
         &self,
         position: Position,

@@ -1,9 +1,10 @@
 //! Bounds the cost of compiling a schema and of validating texts against it, before libxml2 gets
 //! the schema.
 //!
-//! The check analyses the documents: the size of content models with expanded groups, the product
-//! of bounded repetitions, and the nesting of patterns. A schema that passes is still compiled in a
-//! child process with a time limit.
+//! The check analyses the documents: the number of particles in each content model after its
+//! references to groups are replaced by the groups, the product of bounded repetitions inside one
+//! another, and the repetitions and nesting in patterns. A schema that passes is still compiled in
+//! a child process with a time limit.
 
 use std::collections::HashMap;
 
@@ -66,8 +67,9 @@ fn walk(
     }
 }
 
-/// The weight of a content model: the number of particles, and the largest product of nested
-/// bounded repetitions.
+/// The weight of a content model. It consists of two independent numbers: the number of particles,
+/// and the largest product of bounded repetitions inside one another. Each number has its own
+/// limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParticleWeight {
     particles: u64,
@@ -136,7 +138,8 @@ impl ParticleScale<'_> {
     }
 }
 
-/// Returns the `maxOccurs` of a particle; 1 if it is absent or `unbounded`.
+/// Returns the factor by which a particle multiplies bounded repetitions inside it: its
+/// `maxOccurs`, or 1 if `maxOccurs` is absent or `unbounded`.
 fn counted(particle: &Element) -> u64 {
     particle.attribute("maxOccurs").and_then(|n| n.trim().parse().ok()).unwrap_or(1).max(1)
 }

@@ -186,7 +186,8 @@ impl<'a> DescribedTypes<'a> {
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
-    /// Number of further parameters for which attributes and children may be described.
+    /// Number of further parameters that may occur before the description leaves out attributes and
+    /// children. Each parameter reduces the number by one.
     left: Cell<usize>,
     /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,

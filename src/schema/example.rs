@@ -75,8 +75,9 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Chooses a concrete type if `kind` is an abstract type. Returns `Some(None)` if `kind` is not
-    /// abstract, and `None` if the schema has no concrete type for it.
+    /// Chooses a concrete type in place of `kind`, if `kind` is an abstract type. Returns `None` if
+    /// the schema has no concrete type for `kind`. Returns `Some(None)` if `kind` is not abstract,
+    /// so that no other type is needed.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -286,7 +287,8 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
     node.children().for_each(|child| collect(child, elements, others));
 }
 
-/// Returns the type that an attribute of an example chooses, if the attribute is `xsi:type`.
+/// Returns the type that the attribute `name` with this value selects for its element. Returns
+/// `None` if the attribute is not `xsi:type`.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
     let kind = (name.namespace() == XSI && &*name.local == "type")
         .then(|| PayloadName::parse(value).ok())

@@ -278,8 +278,8 @@ impl SchemaFile {
         json::gaps(self.model(), name)
     }
 
-    /// Adds the shape of `name` to `shapes`. The shape states which children each element may have.
-    /// The extraction of payloads from a model's text uses it.
+    /// Adds the shape of `name` to `shapes`, and returns the id of the shape. The shape states
+    /// which children each element may have, and is used to extract payloads from a model's text.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }

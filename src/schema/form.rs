@@ -204,7 +204,8 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the parameters at the beginning of `parameters` that are alternatives of one choice.
+/// Returns the alternatives of the choice with which `parameters` begins. Returns an empty slice if
+/// `parameters` begins with a parameter that is no alternative.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

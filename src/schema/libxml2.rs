@@ -37,9 +37,8 @@ thread_local! {
 /// parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Number of bytes that the context may still parse. A context keeps every name that it has
-    /// read. The thread therefore replaces the context after a number of bytes, before it needs too
-    /// much memory.
+    /// Number of bytes that the context may still parse before the thread replaces it. A context
+    /// keeps every name that it has read, and so needs more and more memory.
     room: usize,
 }
 
@@ -155,9 +154,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly as UTF-8 without a declaration of its encoding. This
-/// holds for a text that is ASCII, has no XML declaration, and does not begin like a text in any
-/// other encoding.
+/// Whether libxml2 reads a text correctly although the text does not declare its encoding. Returns
+/// true only for an ASCII text that begins with the tag of an element. Such a text has no XML
+/// declaration, and does not begin like a text in another encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -294,9 +293,9 @@ impl CaughtMessages {
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
-/// Returns the error handler in the type that the bindings expect. From libxml2 2.12 on, the second
-/// argument of the handler is a pointer to a constant. The two types differ in Rust but not in the
-/// machine code.
+/// Returns the error handler in the type that the bindings expect. The second argument of this type
+/// is a `mut` pointer before libxml2 2.12, and a `const` pointer from then on. Both kinds of
+/// pointer are passed in the same way, so the same handler fits both types.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = record_error;
@@ -430,7 +429,8 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
     steps
 }
 
-/// Returns the path step to an element, with its positions among its siblings.
+/// Returns the step of a path that leads to an element: its name, its position among all sibling
+/// elements, and its number among those with the same name.
 ///
 /// SAFETY: `node` is an element of a live tree.
 unsafe fn element_step(node: &c::xmlNode) -> LocationStep {

@@ -129,8 +129,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic describes the state of libxml2 instead of the text. The decision rests
-/// mainly on the level and the code, because the message may quote parts of the sender's text.
+/// Whether a diagnostic reports a warning or an internal failure of libxml2 instead of a defect of
+/// the text. The decision rests mainly on the level and the code, because the message may quote
+/// parts of the sender's text.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -142,8 +143,8 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
 
 /// Whether libxml2 reports a violated key only because it found no value to compare. In this case,
 /// the field of the key has an invalid value, and another diagnostic reports this. Every other
-/// message about a violated key ends in the quoted name of the key, so a sender's text cannot
-/// imitate this message.
+/// message about a violated key ends in a quoted name. So a message that merely quotes a sender's
+/// text is not mistaken for this one, which ends without a quotation mark.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -238,7 +239,8 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether a message names the same element as found and as expected.
+/// Whether a message reports an element as not permitted, and lists an element with the same name
+/// as expected.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

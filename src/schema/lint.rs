@@ -5,8 +5,9 @@
 //! - libxml2 ignores `fixed` on a reference to an attribute.
 //! - libxml2 accepts child elements where an element of mixed content is `fixed`.
 //! - libxml2 does not check that a restriction permits only what its base permits.
-//! - libxml2 refuses white space around some numbers and dates, which XSD permits. This warning
-//!   concerns only elements with attributes, because almost every schema has such values elsewhere.
+//! - libxml2 refuses white space around some numbers and dates, which XSD permits. This module
+//!   warns only if an element with attributes has such a value. A warning about all other such
+//!   values would concern almost every schema.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,7 +55,8 @@ fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaCompone
     }
 }
 
-/// An element of a schema document, with the namespace of the components that the document defines.
+/// An element of a schema document. `namespace` is the namespace of the types, elements and groups
+/// that the document defines.
 #[derive(Clone, Copy)]
 struct SchemaComponent<'a> {
     element: &'a Element,
@@ -133,8 +135,8 @@ fn doubt_about_types<'a>(
 }
 
 /// Whether an element restricts the content model of a type. Also returns true for a redefinition
-/// in which a group does not refer to the group that it replaces, because such a group must be a
-/// restriction of the original.
+/// that gives a group a new content without a reference to the original group, because the new
+/// group must then be a restriction of the original.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {

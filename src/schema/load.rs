@@ -205,9 +205,10 @@ impl BundleLoader {
         }
     }
 
-    /// Whether the built-in document of a namespace is loaded instead of the user's file. The
-    /// user's file has precedence, except if it has a document type declaration, as the published
-    /// schema of XML signatures does.
+    /// Whether an import loads the built-in document of a namespace instead of the user's file.
+    /// Returns true if the import names no permitted file, or a file with a document type
+    /// declaration, such as the published schema of XML signatures. Also returns true for the XML
+    /// namespace, and if the built-in document is already loaded.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,
@@ -298,9 +299,9 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves imports without a location. Such an import uses a document with the imported
-    /// namespace: a document to which another link leads, or else the first document. If there is
-    /// no such document, reports a problem.
+    /// Resolves imports without a location. If another link with the same namespace leads to a
+    /// document, the import uses that document. Otherwise the import uses the main document, if
+    /// that document has the imported namespace. If there is no such document, reports a problem.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

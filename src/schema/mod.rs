@@ -324,7 +324,8 @@ impl Schemas {
     }
 
     /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. The shape
-    /// states which children each element may have. Leaves the roots of `shapes` unchanged.
+    /// states which children each element may have. Does not add the id to `shapes.roots`, which
+    /// lists the elements that can be actions.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

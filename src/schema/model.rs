@@ -106,8 +106,9 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a simple type: the base type, an inline type, and the facets. The inline
-    /// type is optional, and describes the text instead of the base type.
+    /// A restriction of a simple type: the base type, an optional inline type, and the facets. If
+    /// there is an inline type, the permitted text is a text of the inline type instead of the base
+    /// type.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -186,8 +187,8 @@ impl SchemaModel {
         }
     }
 
-    /// Returns the elements that an instance may contain where the schema refers to `name`. First
-    /// comes the element `name` itself, unless it is abstract, then its substitutes.
+    /// Returns the elements that an instance may contain where the schema refers to `name`: the
+    /// element `name` itself, then its substitutes. Leaves out abstract elements.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];

@@ -41,9 +41,10 @@ pub struct OutlineAttribute {
 pub struct SimpleTypeOutline {
     /// Name of the built-in base type, such as `integer`.
     pub builtin: String,
-    /// Facets of the type, including inherited facets. The patterns of one derivation step are
-    /// alternatives.
+    /// Facets of the type, including inherited facets.
     pub facets: ValueFacets,
+    /// Patterns of the type, with one list for each derivation step. A text must match one pattern
+    /// of each list.
     pub pattern_steps: Vec<Vec<String>>,
     pub list_of: Option<Box<SimpleTypeOutline>>,
     pub union_of: Vec<SimpleTypeOutline>,

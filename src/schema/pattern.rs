@@ -74,7 +74,7 @@ enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// Alternatives. Samples use the first alternative that is not empty.
+    /// Alternatives. A generated text uses the first alternative that is not empty.
     Choice(Vec<PatternNode>),
     Repeat {
         inner: Box<PatternNode>,
@@ -287,8 +287,8 @@ impl PatternReader<'_> {
     }
 }
 
-/// Returns the characters of a Unicode general category. The ranges are exact only for the
-/// characters in [`CANDIDATES`].
+/// Returns some characters of a Unicode general category or block, as candidates for a generated
+/// text. Returns `None` for a category or block that is not in this list.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

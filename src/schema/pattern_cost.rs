@@ -27,9 +27,11 @@ struct OpenGroup {
     /// Whether the last piece of the current branch may be repeated without bound.
     endless: bool,
     /// Whether the group has a branch that consists of a single piece, and this piece may be
-    /// repeated without bound.
+    /// repeated without bound, as in `(a*)`. If such a group is itself repeated without bound,
+    /// matching takes exponential time.
     bare: bool,
-    /// Largest product of nested bounded repetitions in the group.
+    /// Largest product of bounded repetitions inside one another in the group, such as 6 for
+    /// `(a{2}){3}`.
     repeats: u64,
 }
 

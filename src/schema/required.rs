@@ -1,5 +1,5 @@
-//! Finds out which of several expected children are required. If a child is missing, the message of
-//! libxml2 lists all children that may come next, both optional and required ones.
+//! Adds to the messages of libxml2 which children are required. If a child is missing, the message
+//! of libxml2 lists all children that may come next, but does not state which of them are required.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;

@@ -87,8 +87,8 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
 }
 
 /// Returns a commonly used text of a built-in type that fits the type's facets, or `None` if there
-/// is no such text. Always returns `None` for a boolean, number or address type without patterns.
-/// The caller generates texts of such types in another way.
+/// is no such text. For booleans, numbers and addresses, returns a text only if the type has
+/// patterns. Without patterns, the caller generates these texts in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],

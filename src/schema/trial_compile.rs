@@ -79,7 +79,7 @@ impl Drop for CompileChild {
     }
 }
 
-/// Reason why a trial compilation failed without a verdict on the schema.
+/// Reason why a trial compilation failed before libxml2 had accepted or refused the schema.
 enum CompileFailure {
     /// The compilation exceeded its time limit.
     Slow,
@@ -320,9 +320,10 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command: the configured path, or else this program if it is
-/// the command. Otherwise looks for the command in the folder of this program, and in the parent of
-/// that folder. When tests run, Cargo places the command in one of these folders.
+/// Returns the path of the `organism` command: the configured path, if there is one. Otherwise
+/// returns the path of this program, if this program is the command. Otherwise looks for the
+/// command in the folder of this program, and in the parent of that folder, where test programs
+/// find the command.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -1,6 +1,8 @@
-//! Two locks in the data directory. With these locks, an `organism run` and a command that runs an
-//! organism of its own wait for each other. The operating system releases a lock when the process
-//! that holds it ends, so no stale lock remains.
+//! Two locks in the data directory. A starting `organism run` holds the first lock until its socket
+//! is open, and commands then wait for this socket instead of running an organism of their own. A
+//! command that runs an organism of its own holds the second lock, and a starting `organism run`
+//! waits until the command has ended. The operating system releases a lock when the process that
+//! holds it ends, so no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -87,7 +89,8 @@ impl CommandPresence {
     /// Takes the lock in shared mode, and waits for the lock if necessary.
     ///
     /// Ordering rule: a command takes this lock before the journal's lock, and releases this lock
-    /// last. So if a command has locked the journal, an `organism run` also finds this lock.
+    /// last. So if an `organism run` finds that a command has locked the journal, it finds this
+    /// lock held, too, and waits for the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

@@ -343,8 +343,9 @@ impl ServiceClient {
 
     /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
     /// journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. If the organism has too
-    /// many connections, repeats the request for a limited time.
+    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. If the organism refuses the
+    /// request because it has too many connections, sends the request again for a limited time, and
+    /// then returns an error.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -425,7 +426,8 @@ impl ServiceClient {
     }
 
     /// Makes one attempt to send a request, and passes each response to `on_response`. If the
-    /// connection breaks, responses are missing, but the function still returns `Ok`.
+    /// connection breaks, returns `Ok` as well. So the caller must check whether the last expected
+    /// response has come.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -487,8 +489,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Adds a reason for waiting that the present attempt of the submission has found. Returns true
-    /// if the previous attempt has not found the same reason.
+    /// Adds a reason for waiting that the present attempt of the submission has found. Returns
+    /// whether the reason is new: false if the previous attempt has found the same reason.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -512,8 +514,9 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// If `error` means that NATS is unreachable, returns the text of `error` as `Ok`: no request was
-/// sent, so a retry may succeed. Returns every other error unchanged as `Err`.
+/// Decides whether a request may be repeated after `error`. If `error` means that NATS is
+/// unreachable, no request was sent, and the text of `error` is returned as `Ok`. Every other error
+/// is returned unchanged as `Err`.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
@@ -531,9 +534,10 @@ impl SubmitRequest {
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a client key to the submission, so that every attempt reaches the same
-    /// partition and all attempts count as one submission. The same key of a client always gives
-    /// the same thread.
+    /// Assigns a thread and a client key to the submission, if they are missing. So every attempt
+    /// reaches the same partition, and all attempts count as one submission. If the client has
+    /// given only a key, the thread is derived from this key, so that the same key always gives the
+    /// same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             let digest = match &self.key {
@@ -597,9 +601,9 @@ struct RetryDeadline {
 }
 
 impl RetryDeadline {
-    /// Waits until the request may be repeated. `unavailable` is the response which states that the
-    /// partition is unavailable. It is `None` if the responses ended without this response, because
-    /// their sender has ended.
+    /// Waits until the request may be repeated. `unavailable` states why the partition does not
+    /// answer. `None` means that the responses ended too early, because the process that sent them
+    /// has ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

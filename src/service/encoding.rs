@@ -54,8 +54,9 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of version `theirs`. The response is encoded so that
-/// a program of that version notices the refusal.
+/// Encodes the response that refuses a request of protocol version `theirs`. A sender of version 1
+/// gets plain JSON, the only form that it can read. Any other sender gets the present encoding,
+/// which begins with a version that this sender refuses.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

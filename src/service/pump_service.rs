@@ -286,7 +286,8 @@ impl PumpService {
         self.pump.record_refusal(sender, refusal.clone()).await.ok();
     }
 
-    /// Counts a submission of this client that an entry point refused as `busy`.
+    /// Counts a submission that `client` has sent and that an entry point has refused because the
+    /// organism is busy.
     pub fn count_busy(&self, client: &ListenerName) {
         self.pump.count_busy(client);
     }
@@ -372,8 +373,8 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Searches the journal in `data` for the held call that the message `message` opened. Returns the
-/// thread of this call.
+/// Searches the journal in `data` for the call that the message `message` opened, if this call
+/// waits for the decision of a person. Returns the thread of the call.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
@@ -408,7 +409,7 @@ async fn recorded(
     }))
 }
 
-/// Sends a response for each of these held calls.
+/// Sends a response for each call in `held`. These calls wait for the decision of a person.
 async fn send_held(held: Vec<HeldRequest>, responses: &ResponseSender) {
     for held in held {
         let HeldRequest { request, hold, until, why, preview } = held;

@@ -23,8 +23,9 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Name that the sender claims to have. The pump does not trust the claim, and records the
-        /// name from the signature.
+        /// Name that the sender claims to have. The pump ignores the claim. It records the name of
+        /// the operator who signed the request, or the anonymous operator if the request is not
+        /// signed.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
@@ -121,8 +122,8 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that reads the events. A client may read only the events of its own threads. An
-    /// entry point removes the name if the reader is an operator.
+    /// The client that reads the events. A client may read only the events of its own threads. If
+    /// the reader is an operator, an entry point sets this field to `None`.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
@@ -133,12 +134,14 @@ pub struct LiveRequest {
     /// proves the identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// The kinds of events that an entry point, such as the control socket, has granted to the
-    /// reader. An entry point ignores a grant in a client's request. It accepts a grant that
-    /// another host of the organism has signed.
+    /// The kinds of events that the reader may get. The entry point that receives the subscription,
+    /// such as the control socket, sets this field and ignores the sender's value. For a
+    /// subscription over NATS, the entry point keeps the value if a host of the organism has signed
+    /// it.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
-    /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
+    /// Signature of a host of the organism over [`LiveRequest::judgement`], which includes
+    /// `granted`.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -198,7 +201,8 @@ pub struct SubmitRequest {
     pub suggested: Option<String>,
     #[serde(rename = "key", default)]
     pub key: Option<String>,
-    /// The payload byte for byte as received, so that the gate can report every defect.
+    /// The payload byte for byte as received, so that the gate, which checks all payloads, can
+    /// report every defect.
     #[serde(rename = "payload", with = "in_base64")]
     pub payload: Vec<u8>,
     /// Whether the client waits for the results, and not only for the receipt.
@@ -231,8 +235,9 @@ pub struct PauseRequest {
 /// A request to fork a thread at one of its fork points.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
-    /// Id of the fork, which belongs to the partition of the source. The sender of the request
-    /// chooses the id, so that a repeated request makes no second fork.
+    /// Id of the fork's root thread. The id belongs to the same partition as the thread that is
+    /// forked. The sender of the request chooses the id, so that a repeated request makes no second
+    /// fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Root thread of the tree that is forked.
@@ -247,16 +252,19 @@ pub struct ForkRequest {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Payload of the fork's first message. If the fork begins at a turn, this message replaces the
-    /// turn. Otherwise, this message is the request with which the fork begins.
+    /// Payload of the fork's first message. If the fork begins at a client's request, this payload
+    /// is the request, unchanged or edited. If the fork begins at a turn, which is one model call
+    /// of an agent, this payload replaces the turn; without a payload, the agent takes the turn
+    /// again. Any other fork has no payload.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Listeners that may handle calls of the fork. They handle only calls that do not occur in the
     /// source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
-    /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
-    /// definitions that the runs in the source recorded.
+    /// Whether workflow runs that begin in the fork use the workflow definitions of the present
+    /// config. Otherwise, they use the workflow definitions that the source of the fork recorded
+    /// for its runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
@@ -268,9 +276,9 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// Creates a request for the fork `thread` at a fork point. The results go to the client of the
-    /// source. If the fork point is a recorded request, the fork's first message has the payload of
-    /// this request.
+    /// Creates a request for a fork at the fork point `point`. `thread` is the root thread of the
+    /// fork. The results go to the client that opened the forked thread. If the fork point is a
+    /// recorded request of a client, the fork's first message has the payload of this request.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -297,7 +305,7 @@ pub struct RetryRequest {
     /// Position of the record that contains the failed call or the refused submission.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree whose record contains the failed call or the refused submission.
+    /// Root thread of the tree in which the failed call or the refused submission is recorded.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The new root thread for a submission that was refused before it had a thread. The id of the
@@ -324,8 +332,8 @@ pub struct DecisionRequest {
     /// Partition of the call's thread; `None` if the organism has one partition.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Name that the sender claims to have. The pump does not trust the claim, and records the name
-    /// from the signature.
+    /// Name that the sender claims to have. The pump ignores the claim. It records the name of the
+    /// operator who signed the request, or the anonymous operator if the request is not signed.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]

@@ -63,8 +63,8 @@ pub enum ServiceResponse {
     Live(LiveEvent),
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable, so responses are missing. The client should retry
-    /// the request.
+    /// The pump of the partition is unavailable. Some or all responses to the request are missing,
+    /// and the client should retry the request.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
@@ -171,7 +171,8 @@ pub enum ReloadReport {
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
     pub detail: String,
-    /// Whether the partition had a pump until now. If so, another pump is expected soon.
+    /// Whether the partition had a pump until now. If so, this pump or its successor is expected to
+    /// respond soon.
     #[serde(rename = "soon")]
     pub soon: bool,
     /// Whether the pump may have carried out the request.
@@ -237,8 +238,9 @@ pub enum SubmitUpdate {
 
 impl SubmitUpdate {
     /// Whether the update reports a failed call. A call has failed if the core reports a failure,
-    /// or if a workflow replies that its run failed. A leg of a `first` group without payloads does
-    /// not count as failed, because another leg has replied.
+    /// or if a workflow replies that its run failed. A call without any reply payload has not
+    /// failed, even if it is not completed: it belongs to a group of calls whose first reply
+    /// counts, and another call of the group has replied.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

@@ -135,7 +135,8 @@ pub struct SignaturePlace {
 }
 
 impl SignaturePlace {
-    /// Creates the place of a signature, with the present time and a random nonce.
+    /// Creates the data of a signature for `journal` and `thread`, with the present time and a
+    /// random nonce.
     pub fn now(journal: Uuid, thread: ThreadId) -> Self {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -143,9 +144,9 @@ impl SignaturePlace {
         Self { journal, thread, time: Time::now(), nonce }
     }
 
-    /// Returns the text that an operator signs for this request. The signature covers the bytes of
-    /// the text. First shortens an answer or a fork to the parts that the journal records. Returns
-    /// `None` if requests of this kind are not signed.
+    /// Returns the text whose bytes an operator signs for this request. First shortens the request
+    /// to the parts that the journal records; for example, cuts the payload of an answer or of a
+    /// fork to its root element. Returns `None` if requests of this kind are not signed.
     pub fn text_to_sign(&self, request: &mut ServiceRequest) -> Option<String> {
         shorten(request);
         let place = (self.journal, &self.thread);
@@ -242,7 +243,8 @@ fn with_statement<T>(
     }
 }
 
-/// Returns the form in which the journal records an answer that has passed the gate.
+/// Returns the form in which the journal records an answer that the gate, which checks payloads,
+/// has accepted.
 fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     let verdict = Verdict::Passed(Digest::of(&answer.payload));
     RecordedAnswer { listener: answer.listener.clone(), verdict }
@@ -285,8 +287,8 @@ fn origin_of(request: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>
     }
 }
 
-/// Shortens a payload to its root element, if the gate would accept the payload. A payload that the
-/// gate would refuse stays whole.
+/// Shortens a payload to its root element. If the XML scan of the gate, which checks payloads,
+/// would refuse the payload, leaves the payload whole.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

@@ -1,6 +1,6 @@
-//! Reports to a waiting client why its thread tree makes no progress. Held calls are reported at
-//! once. Model calls are reported when they take long. Ready calls that are not handed over are
-//! reported when a query to the pump finds them.
+//! Reports to a waiting client why its thread tree makes no progress. Reports a held call at once,
+//! and a model call when it takes long. Also queries the pump at intervals for calls that are ready
+//! and not handed over, and reports the calls that the pump returns.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -181,8 +181,10 @@ impl TreeWatch {
         }
     }
 
-    /// Returns a report about a model call if its present state has lasted long enough. If the
-    /// state continues, the next report is due when the state has lasted four times as long.
+    /// Returns a report about a model call whose report is due. The first report is due when the
+    /// call has been in its present state for [`limits::CALL_WAIT_REPORT_AFTER`]. While the state
+    /// continues, each further report is due when the state has lasted four times as long as for
+    /// the report before.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

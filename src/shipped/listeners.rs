@@ -14,7 +14,7 @@ pub struct ShippedListener {
     pub program: Option<&'static str>,
     files: &'static [ShippedFile],
     /// Lines to copy into a config. `DIR` in these lines stands for the directory of the listener's
-    /// files. Empty for a kit, which is only a library for listeners.
+    /// files. Empty for a kit, which is no listener, but a library for writing listeners.
     pub config: &'static str,
 }
 

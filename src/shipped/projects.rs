@@ -46,6 +46,7 @@ pub const CREW: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/crew/README.md")),
 ];
 
-/// Config lines for real models. Each line is commented out. A new project starts with a recording
-/// of a model, and a user can put one of these lines in place of the recording.
+/// Config lines for real models, each commented out. The config of an example project names a
+/// recording, which is a file with recorded model answers. To use a real model, a user replaces the
+/// line of the recording with one of these lines.
 pub(super) const MODEL_LINES: &str = include_str!("init/models.toml");

@@ -9,8 +9,8 @@ pub struct ShippedSchema {
     /// Name with the prefix, such as `organism:actions.xsd`.
     pub name: &'static str,
     pub text: &'static str,
-    /// Whether the schema declares payload names of the core. No listener may accept payloads with
-    /// these names.
+    /// Whether the schema declares payload names of the core, the part of the pump that sends
+    /// system payloads. A listener must not use such a schema.
     pub is_core: bool,
 }
 

@@ -34,8 +34,7 @@ macro_rules! example {
     };
 }
 
-/// The files of the research example. They include source files, which the model searches in the
-/// recorded turns of the example.
+/// The files of the research example. They include the source files in which the example searches.
 const RESEARCH: &[ShippedFile] = &[
     ShippedFile::new("organism.toml", include_str!("../../config/research.toml")),
     ShippedFile::new(

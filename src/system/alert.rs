@@ -104,7 +104,8 @@ pub struct AlertReport {
     #[serde(rename = "kind")]
     pub kind: AlertKind,
     /// Subject of the alert: a sender, a listener, a budget with its tree, the id of a held call,
-    /// or a part of the record. Contains no bytes of payloads.
+    /// or the name of a part of the journal's storage, such as the index. Contains no bytes of
+    /// payloads.
     #[serde(rename = "subject")]
     pub subject: String,
     /// Position of the record with which the cause began.

@@ -93,16 +93,16 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener that caused the error, if the failed call is a leg of a group; otherwise
-        /// `None`.
+        /// The listener that caused the error, if the failed call is one of several calls to a
+        /// group of listeners; otherwise `None`.
         from: Option<ListenerName>,
         /// Whether every further message of the caller will fail, even if the error code allows a
         /// retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that acknowledged without an answer, if its call is a leg of a group;
-        /// otherwise `None`.
+        /// The listener that acknowledged without an answer, if its call is one of several calls to
+        /// a group of listeners; otherwise `None`.
         from: Option<ListenerName>,
     },
     BudgetWarning {

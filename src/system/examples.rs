@@ -55,9 +55,9 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// Returns an example of the core payload `local` with its namespace. `inner` creates the payload
-/// inside the example. Returns `None` if only the core writes `local`, or if the example needs an
-/// inner payload and `inner` returns `None`.
+/// Returns an example of the payload whose local name is `local` in the core's namespace. `inner`
+/// creates the payload inside the example. Returns `None` if only the core writes payloads with
+/// this name, or if the example needs an inner payload and `inner` returns `None`.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = if template.contains(OWN) {

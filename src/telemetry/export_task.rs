@@ -24,8 +24,8 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether the last export failed, and the log already states that the collector is
-    /// unreachable.
+    /// Whether the log already states that the collector accepts no spans for now. Reset when an
+    /// export ends without the need for a retry.
     warned: bool,
     /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,

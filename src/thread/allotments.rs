@@ -31,15 +31,15 @@ pub struct AllotmentUsage {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Time at which the time limit of the thread stopped; `None` while the time limit runs. The
-    /// time limit stops while a pause keeps a call in the thread, or beneath it, from being handed
-    /// over.
+    /// time limit stops while a pause holds back a call in this thread or in a thread beneath it,
+    /// so that the call is not handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// Allotment that a fork takes over for one thread of its source. Tokens and money are the full
-/// limits, regardless of the use in the source. The time limit is the time that the thread had left
-/// in the source.
+/// Allotment that a fork takes over for one thread of its source. The limits of tokens and money
+/// are those of the thread in the source, and the fork begins with nothing used. The time limit is
+/// the time that the thread had left in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -89,8 +89,9 @@ impl Tree {
         })
     }
 
-    /// Returns the open calls whose end would cancel `thread`: the calls to which `thread` and the
-    /// threads above it are bound. The call of the nearest thread comes first.
+    /// Returns the open calls that cancel `thread` when they close. `thread` or a thread above it
+    /// is bound to each of these calls: a bound thread is cancelled when its call closes. The call
+    /// of the nearest thread comes first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -99,8 +100,8 @@ impl Tree {
     }
 
     /// Returns the sum of the reservations in the threads that are bound to the call `binding`, and
-    /// in their subthreads. A thread that is bound to a call is cancelled when the call closes. The
-    /// sum leaves out the reservation of `attempt` of `call`.
+    /// in their subthreads. A bound thread is cancelled when its call closes. The sum leaves out
+    /// one reservation: that of the model call in the attempt `attempt` of the call `call`.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -115,7 +116,8 @@ impl Tree {
     }
 
     /// Charges the use of a model call in `thread` to the allotments of the thread and its
-    /// ancestors. Also charges it to each open call whose end would cancel one of these threads.
+    /// ancestors. If one of these threads is bound to an open call, also charges the use to this
+    /// call. A bound thread is cancelled when its call closes.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);

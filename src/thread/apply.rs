@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that also moves the times of trees without open calls when the system clock
-/// is set forward.
+/// First core version that applies forward steps of the system clock to all trees. Earlier versions
+/// moved the wall times and time limits only in trees with open calls.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -174,9 +174,9 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Sets the position of the latest record of `tree`, and stops or restarts the tree's time
-    /// limits as [`State::follow_people`] does. Must be called after all facts of the record are
-    /// applied.
+    /// Sets the position of the latest record of `tree`. Then stops or restarts the wall time, the
+    /// time limits and the deadlines in `tree`; for the rules, see [`State::follow_people`]. Must
+    /// be called after all facts of the record are applied.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -189,10 +189,11 @@ impl State {
         }
     }
 
-    /// Stops or restarts the time limits of `tree`. While a pause keeps a call from being handed
-    /// over, the time limits of the call and of its thread stand still. While the tree waits only
-    /// for people, the tree's wall time stands still. Must be called after all facts of a record
-    /// are applied.
+    /// Stops or restarts the wall time, the time limits and the deadlines in `tree`. While a pause
+    /// keeps a call from being handed over, the deadlines of the call and the time limits of its
+    /// thread and of the threads above stand still. While the tree can continue only after an
+    /// action of a person, such as a decision or the end of a pause, its wall time stands still.
+    /// Must be called after all facts of a record are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -203,10 +204,10 @@ impl State {
         }
     }
 
-    /// Extends deadlines by time that must not count. `stood` is the time in which the pump did not
-    /// run or could not continue. `stepped` is the time by which the system clock was set forward.
-    /// Both extend the time-outs of calls and holds. In addition, `stepped` moves wall times, time
-    /// limits of threads, and all timers except those for a clock time.
+    /// Extends deadlines by time that must not count. `stood` is the time for which the pump was
+    /// stopped and could receive no answer. `stepped` is the time by which the system clock was set
+    /// forward. Both extend the time-outs of calls and holds. In addition, `stepped` moves wall
+    /// times, time limits of threads, and all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -402,8 +403,9 @@ impl Tree {
         self.count_delegation(message, opening);
     }
 
-    /// Accepts a message that opens no call. The message waits in its receiver's call if that call
-    /// is open.
+    /// Accepts a message that opens no call. A message to the listener of an open call waits in
+    /// this call until it is delivered. Any other message, such as a note, only counts as unsettled
+    /// until the journal records how it ended.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);

@@ -1,5 +1,7 @@
-//! Keeps the answers to a listener's outcome in the order of the outcome's actions, and determines
-//! when all answers have arrived. The listener then gets all of them in one delivery.
+//! Orders the answers that a listener awaits, and determines when all of them have arrived. A
+//! listener's outcome is the list of payloads that its handler returned, and each payload that
+//! requests something is an action. The listener gets the answers to all actions in one delivery,
+//! in the order of the actions.
 
 use std::sync::Arc;
 
@@ -25,9 +27,10 @@ pub struct PendingMessage {
     pub message: Arc<Message>,
 }
 
-/// Place of a message among the pending messages of a call. Answers to one outcome are in the order
-/// of the outcome's actions, and answers to one action in the order of its legs. Messages that the
-/// outcome did not request come last.
+/// Place of a message among the pending messages of a call. Messages are in the order of the
+/// actions that they answer. These actions are part of the last outcome of the call's listener. If
+/// an action calls a group, the answers are in the order of the calls (legs) of the group. Messages
+/// that the outcome did not request come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyOrder {
     #[serde(rename = "action")]
@@ -50,7 +53,8 @@ pub struct AwaitedAction {
     pub group: CallId,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// Open legs of the action, each with its number.
+    /// The calls that the action opened and that are still open, each with its number. An action
+    /// that calls a group opens several calls, its legs.
     #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<(CallId, u32)>,
     #[serde(rename = "legs")]
@@ -104,8 +108,8 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Inserts a message among the pending messages. Answers to the last outcome are in the order
-    /// of the outcome's actions, and messages that the outcome did not request come last.
+    /// Inserts a message among the pending messages of the call. [`ReplyOrder`] determines its
+    /// place.
     pub(super) fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

@@ -1,7 +1,9 @@
 //! Delegations: how often the goals of workflows have been delegated to roles.
 //!
-//! To delegate a task of its goal, an agent calls the workflow. This call is beneath the call of
-//! the goal. The agent that gets the task may delegate further, beneath the workflow's call.
+//! A workflow calls an agent to give it a goal. If the goal has roles, the agent may delegate a
+//! task of the goal to another agent in one of these roles. To delegate a task, the agent calls the
+//! workflow, and the workflow calls the other agent. Both calls are beneath the call that gave the
+//! goal. The other agent may delegate further in the same way.
 
 use super::state::{Call, State, Tree};
 use super::{Opener, Opening};
@@ -10,8 +12,9 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns how often the goal of `call` was delegated, and how often it may be delegated. If
-    /// the goal is itself a delegated task, returns the numbers of the original goal. Returns
+    /// Returns how often the goal of `call` was delegated, and how often it may be delegated. The
+    /// goal of a call is the task that a workflow gave to an agent with this call. If this task was
+    /// itself delegated, returns the numbers of the goal from which the delegations began. Returns
     /// `None` if the goal has no roles.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
@@ -24,7 +27,9 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation for the goal that is delegated, and for every goal above it.
+    /// Counts a delegation if `request` delegates a task of a goal. If this goal is itself a
+    /// delegated task, also counts the delegation for the goal that the task comes from, and so on
+    /// up to the original goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -39,8 +44,9 @@ impl Tree {
         }
     }
 
-    /// Returns `call` and the calls above it, up to the call of the original goal. Each call except
-    /// the last handles a task that the next call has delegated.
+    /// Returns `call`, then the call whose agent delegated the task of `call`, then the call whose
+    /// agent delegated that call's task, and so on. The last call is the call of the original goal,
+    /// which no agent delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -129,8 +129,8 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the core that decides from this record on; 0 in older journals, whose boot
-        /// records state no version.
+        /// Version of the pump's core, which determines the content of the records from this one
+        /// on. 0 in older journals, whose boot records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of the stored texts (blobs) that the organism uses from this record on: config,
@@ -142,7 +142,7 @@ pub enum Fact {
     /// was in force when the attempt was handed over.
     #[serde(rename = "reloaded")]
     Reloaded {
-        /// The epoch of the pump, which a reload does not change.
+        /// The epoch, which is the number of the pump's start. A reload does not change the epoch.
         #[serde(rename = "epoch")]
         epoch: u32,
         #[serde(rename = "config")]
@@ -326,8 +326,8 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// An agent is now shown another part of a thread, which is the agent's window. The window now
-    /// starts `kept` items before the message whose `seq` is `before`.
+    /// The window of an agent has changed. The window is the part of a thread that the agent's
+    /// prompt shows. The window now starts `kept` items before the message whose `seq` is `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -403,8 +403,9 @@ pub enum Fact {
         #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
-    /// The preview of a held call was requested from the listener. The request is no attempt. The
-    /// call may belong to another tree than the record.
+    /// The pump requested the preview of a held call from the call's listener. This request does
+    /// not count as an attempt to handle the call. The call may belong to another tree than the
+    /// record.
     #[serde(rename = "preview-requested")]
     PreviewRequested {
         #[serde(rename = "call")]

@@ -1,7 +1,7 @@
 //! Counts the consecutive rounds of a call in which every result was a failure.
 //!
-//! A round is the set of messages that a listener receives together after an outcome. Results of
-//! calls, threads and timers count; the core's confirmation of a primitive does not.
+//! A round is the set of results of calls, threads and timers that a listener receives together in
+//! one delivery, after its first. The core's confirmations of its primitives do not count.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;

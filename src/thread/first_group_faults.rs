@@ -1,9 +1,9 @@
-//! Keeps the faults of calls in `first` groups. The result of such a group is the first reply of
-//! any of its calls (legs). A fault is kept while another leg may still reply. If every leg fails,
-//! the opener of the group receives all faults.
+//! Keeps the faults of calls in `first` groups. Such a group consists of several calls, its legs,
+//! and the first reply of any leg is the result of the group. A fault is kept while another leg may
+//! still reply. If every leg fails, the opener of the group receives all faults.
 //!
-//! The tree keeps the faults of a group if a client, or a call in another thread, has opened the
-//! group.
+//! The thread tree keeps the faults if a client, or a call in another thread, has opened the group.
+//! Otherwise, the call that has opened the group keeps the faults.
 
 use std::sync::Arc;
 
@@ -34,9 +34,9 @@ impl Tree {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of this call. The client waits while the call is
-    /// open. After the call has failed, the client waits while another leg of the `first` group may
-    /// reply.
+    /// Whether a client still waits for the result of this call. A client waits for an open call. A
+    /// client also waits for a failed call if this call is a leg of a `first` group, and another
+    /// leg of the group is open and may still reply.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();

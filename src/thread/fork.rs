@@ -89,7 +89,8 @@ pub struct ForkedRequest {
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The reopened call whose turn the payload replaces; `None` for a client's request.
+    /// The call in which an agent took the turn that the payload replaces. The fork has opened this
+    /// call again. `None` if the payload is a client's request.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
@@ -277,8 +278,9 @@ impl Record {
         self
     }
 
-    /// Returns the record without the messages of reopened calls. The record is the first record of
-    /// a fork, and the fork's history already contains these messages.
+    /// Returns the record without the messages of reopened calls. Only the first record of a fork
+    /// has such messages. The history of the fork, which is read from the source, contains these
+    /// messages already.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -181,8 +181,8 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the detail that limits the accepted records without a MAC. Its value is the position
-    /// of the last such record.
+    /// Name of an [`ActionDetail`] of an adoption, with which an operator accepts records without a
+    /// MAC. The value of the detail is the position of the last accepted record.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
     /// Returns the first and last position of the records that this action accepts without a pump's
@@ -214,7 +214,7 @@ impl OperatorAction {
             .map(Position)
     }
 
-    /// Name of the detail that gives a trusted key.
+    /// Name of the [`ActionDetail`] whose value is the key that the operator trusts.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
     /// Returns the public key that this action trusts, in hexadecimal. The key belongs to another

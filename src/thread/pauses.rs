@@ -224,8 +224,8 @@ impl State {
     }
 
     /// Stops or restarts the time limits and deadlines of the trees `roots` according to the pauses
-    /// in force. If the latest record began or ended a pause, the caller must pass the trees that
-    /// were outside memory at that time.
+    /// in force. When a pause begins or ends, the state does this only for the trees in memory. The
+    /// caller must do it for every other tree after it has put the tree back into memory.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();

@@ -23,8 +23,8 @@ pub enum Verdict {
     /// the payload.
     #[serde(rename = "passed")]
     Passed(Digest),
-    /// The gate or the pump refused the payload. The digest names the refusal among the record's
-    /// facts.
+    /// The gate or the pump refused the payload that has this digest. A fact of the record states
+    /// the refusal and has the same digest.
     #[serde(rename = "refused")]
     Refused(Digest),
 }
@@ -114,7 +114,8 @@ pub enum Input {
         attempt: Attempt,
         #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
-        /// Maximum number of requests that the model call may send on the route of this request.
+        /// Maximum number of requests that the model call may send to the provider and model of
+        /// this request; `None` if there is no maximum.
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
@@ -183,8 +184,9 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The call cannot continue, because the config no longer contains its listener. Another reason
-    /// is that the call was approved with a preview, and its listener no longer declares previews.
+    /// The listener of the call can no longer handle the call. Either the config no longer contains
+    /// the listener, or the call was approved with a preview and the listener no longer declares
+    /// previews.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -202,7 +204,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time for the preview of a held call has passed.
+    /// The deadline for the preview of a held call has passed, and the listener has given no
+    /// preview.
     #[serde(rename = "preview-time")]
     PreviewTime {
         #[serde(rename = "call")]

@@ -1,9 +1,9 @@
 //! Reopened calls: calls that were open in the source at the fork point, and are open again in the
 //! fork.
 //!
-//! The fork has the messages of these calls under its own ids. A separate fact holds the parts of a
-//! call's state that the messages do not determine, such as the actions whose answers the call
-//! awaits.
+//! The fork has the messages of these calls under its own ids. A separate fact contains a
+//! [`ReopenedCall`], which holds the parts of a call's state that the messages do not determine,
+//! such as the number of turns that the listener has taken.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,8 +147,9 @@ impl ReopenedNames {
         renamed
     }
 
-    /// Converts the source's message `of_source` into the message of the fork `fork`. A text that
-    /// the core wrote gets the thread ids of the fork, so that an agent can address these threads.
+    /// Converts the message `of_source` of a fork's source into a message of the fork. `fork` is
+    /// the root thread of the fork. If the core wrote the payload, also replaces the ids in the
+    /// text of the payload, so that an agent can use these ids in the fork.
     pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
         let mut message = of_source.clone();
         let source = message.thread.root();
@@ -201,13 +202,14 @@ struct ReopenedTree<'s> {
 }
 
 impl State {
-    /// Returns the open work of the tree `source`, converted for the fork `fork`. In the fork, the
-    /// call `turn` continues with its next turn. A call gets its recorded result if `is_answered`
-    /// returns true for its listener.
+    /// Returns the open calls and messages of the tree `source`, as the fork `fork` continues them.
+    /// The fork begins at a turn of the agent that handles the call `turn`. If `is_answered`
+    /// returns true for a listener, calls to this listener get the results that the source
+    /// recorded.
     ///
     /// Returns `None` if the fork cannot continue this work. This is the case if `turn` is not
-    /// open, or if `turn` or a call above it would get a recorded result. It is also the case if
-    /// the tree keeps a fault of a `first` group.
+    /// open, or if `is_answered` returns true for the listener of `turn` or of a call above it. It
+    /// is also the case if the tree keeps a fault that the opener of a call has not received yet.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),

@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// Chooses one of three threads, or `None`, by the remainder of `n`. The second thread is
-    /// beneath the first thread, and the third thread is beside the first thread.
+    /// beneath the first thread. The third thread has the same parent as the first thread.
     fn thread(n: u64) -> Option<ThreadId> {
         let ids = ["sess-aaaaaaaa.a", "sess-aaaaaaaa.a.b", "sess-aaaaaaaa.c"];
         let id = ids.get(usize::try_from(n % 4).unwrap())?;

@@ -1,10 +1,11 @@
 //! Converts thread trees and the records of used client keys to text and back. Snapshots contain
 //! these texts. When a tree or a key leaves memory, the pump keeps its text instead.
 //!
-//! A tree is at rest when nothing in it is open. Such a tree may leave memory until an event names
-//! the tree or one of its threads, because no other event can concern the tree. A tree whose open
-//! calls wait only for persons or timers may also leave memory, until an event names one of these
-//! calls. The journal remains the only lasting record: every text can be derived from it again.
+//! A tree may leave memory in two cases. In the first case, nothing in the tree is open: the tree
+//! is at rest, and returns when an event names the tree or one of its threads. In the second case,
+//! the open calls of the tree wait only for persons or timers: the tree returns when an event names
+//! one of these calls. The journal remains the only lasting record, because every text can be
+//! derived from it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -189,9 +190,10 @@ impl State {
         Ok(tree)
     }
 
-    /// Renews the text of a tree that the pump has removed from memory although the tree has open
-    /// calls. The renewed text is for a snapshot. Returns `None` if the snapshot can contain `text`
-    /// unchanged.
+    /// Returns the updated text of a tree that has left memory with open calls, for a snapshot. In
+    /// the updated text, the deadlines are extended by the periods in which the pump stood still
+    /// since `text` was written. Returns `None` if the pump has not stood still since this process
+    /// started, because `text` then needs no change.
     ///
     /// # Errors
     ///
@@ -206,8 +208,9 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
     }
 
-    /// Whether the state's tables of calls and of messages in flight include the open calls of
-    /// `tree`. The calls of a tree from a snapshot are included as soon as the tree is in memory.
+    /// Whether [`State::calls`] and [`State::in_flight`] already include the open calls and the
+    /// messages of `tree`. They include a tree from a snapshot only after the tree has been put
+    /// into memory for the first time. Returns false for a tree without open calls.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -274,12 +277,13 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Returns the number of messages in flight of a tree that may leave memory with open calls.
-    /// Leaves out the requests of held calls. Returns 0 for any other tree. Also returns 0 for a
-    /// tree with a time limit, because such a tree stays in memory until the limit has passed.
+    /// Returns the number of unsettled messages in the tree if its open calls only wait for persons
+    /// or timers. A message is unsettled until the journal records how it ended. Leaves out the
+    /// requests of held calls. Returns 0 for any other tree, and for a tree with a time limit on a
+    /// thread.
     ///
     /// Counts at most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held
-    /// or has a timer. The number of such calls is bounded, so the returned number is bounded, too.
+    /// or has a timer.
     pub fn waiting_messages(&self) -> usize {
         if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;

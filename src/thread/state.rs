@@ -62,9 +62,10 @@ pub struct State {
     pub stood: StandstillTime,
 }
 
-/// A sum of standstills of the pump. When a tree returns to memory, its deadlines are extended by
-/// the standstills since it left. The sum starts at zero in each process and is not part of the
-/// recorded state. So any two sums compare as equal.
+/// The sum of the periods in which the pump stood still since this process started. When a tree
+/// returns to memory, its deadlines are extended by the part of the sum that arose since it left.
+/// The sum is not part of the recorded state, so a comparison of two states ignores it: any two
+/// sums compare as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -127,8 +128,9 @@ pub struct Tree {
     pub timers: SmallMap<TimerId, Timer>,
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// Usage of the tree when its budget counts were last reset. Boxed, because most trees have a
-    /// single request.
+    /// Usage of the tree when its budget counts were last reset; `None` before the first reset. A
+    /// further request of a client in the same tree resets the counts. Boxed, because most trees
+    /// have a single request, and thus no reset.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
@@ -360,8 +362,9 @@ pub struct Call {
     /// Actions of the call's last outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for an action of the last outcome. The numbers determine the order of the
-    /// answers. Each message that the outcome requested without an action also takes a number.
+    /// Next free number for ordering the answers to the last outcome. Each action that opens calls
+    /// takes a number. Each answer that the outcome requested without opening a call, such as the
+    /// core's confirmation of a new timer, also takes a number.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -389,14 +392,16 @@ pub struct Call {
     /// round is the set of messages that the listener receives together.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
-    /// Number of delegations of the call's goal, including delegations of the delegated tasks.
+    /// Number of tasks that were delegated from the goal which this call gave to an agent. Includes
+    /// tasks that agents delegated further.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
     /// The attempt that is handed over to the listener. If the pump ends during the attempt, the
     /// attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
-    /// Number of model requests since the last outcome, by route.
+    /// Number of model requests since the last outcome, for each route. A route is a provider with
+    /// one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
     /// Time of the first hand-over since the last outcome or failed attempt of the call.

@@ -13,8 +13,9 @@ use crate::mutant::mutant;
 /// else. Earlier versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version that also stops wall time for a queued call to an agent. The call must be
-/// queued behind an earlier call to the same agent, and the earlier call must wait for a person.
+/// First core version in which wall time may stop although a call to an agent is queued. Wall time
+/// stops if an earlier call to the same agent in the same thread must end first, and if this
+/// earlier call waits for a person.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {

@@ -1,8 +1,9 @@
 //! Builds the state of a workflow run from the messages of the run's call, one message after
 //! another.
 //!
-//! Goals run in threads of their own. The core answers the requests for threads in order: the n-th
-//! answer belongs to the n-th request, even if the answers arrive in different deliveries.
+//! Each goal runs in a thread of its own. The run requests these threads from the core, the part of
+//! the pump that sends system payloads. The core answers the requests in order: the n-th answer
+//! belongs to the n-th request, even if the answers arrive in different deliveries.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -34,15 +35,15 @@ pub enum RunRequest {
     Step(Box<RunStep>),
     /// The run cancels this thread.
     CancelThread(ThreadId),
-    /// The undo of the failed run takes its next step.
+    /// The next action of the undo, which takes back calls of the failed run.
     Undo(UndoStep),
 }
 
 /// The requested, open and ended threads of a run, with the run's clock and undo.
 #[derive(Debug, Clone, Default)]
 pub struct RunThreads {
-    /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
-    /// order of the requests.
+    /// Goal runs for which the run has requested a thread that is not open yet, in the order of the
+    /// requests. Each goal run has the label that was requested for its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the message that requested it, and the goal run that it
     /// belongs to.
@@ -50,8 +51,8 @@ pub struct RunThreads {
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// Whether the core opened a thread that this run had not requested. In that case, the messages
-    /// belong to a run of another definition.
+    /// Whether the core opened a thread that this run had not requested. A definition always leads
+    /// to the same requests, so the messages then belong to a run of another definition.
     is_foreign: bool,
     clock: RunClock,
     /// Id of the latest message of the call.
@@ -100,9 +101,8 @@ pub struct UndoSource<'a> {
 
 impl UndoSource<'_> {
     /// Sets `was_handed_over` for each call whose hand-over to its listener is recorded in another
-    /// tree. A hand-over is recorded in another tree if the end of a call in that tree freed the
-    /// listener. Examines only calls for which the undo must know this, including the open calls
-    /// that its report lists.
+    /// tree. The hand-over is recorded there if the listener was busy until a call of that tree
+    /// ended. Searches only for calls for which [`UndoRules::depends_on_hand_over`] returns true.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -128,8 +128,8 @@ pub struct CallFold<'a> {
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for the undo of a failed run. `None` if the caller only observes the run; a failed run
-    /// then counts as over at once.
+    /// Data for the undo of a failed run. `None` if the caller only observes the run and must undo
+    /// nothing; a failed run is then over as soon as it has failed.
     undo: Option<UndoSource<'a>>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
@@ -228,8 +228,8 @@ impl<'a> CallFold<'a> {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether the core opened a thread that this run had not requested. In that case, the messages
-    /// belong to a run of another definition.
+    /// Whether the core opened a thread that this run had not requested. A definition always leads
+    /// to the same requests, so the messages then belong to a run of another definition.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
@@ -330,9 +330,10 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads an undo must not cancel. Such a thread, or a thread
-    /// beneath it, has an open call that can be undone or that undoes another call. The undo waits
-    /// until these threads end. Returns no goal run if `steps` begin no undo.
+    /// Returns the goal runs whose threads must not be cancelled when the run has failed and its
+    /// undo begins. In such a thread, or beneath it, a call is open that can be undone or that
+    /// undoes another call. The undo waits for the end of this call. Returns an empty set if no
+    /// step in `steps` begins an undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -349,8 +350,9 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// Returns the calls beneath the run, up to the latest message. If the hand-over of a call to
-    /// its listener is recorded in another tree, the call counts as not handed over.
+    /// Returns the calls beneath the run, up to the latest message. Reads only the records of the
+    /// run's own tree. If the hand-over of a call is recorded in another tree, `was_handed_over` is
+    /// therefore false for this call.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
@@ -381,8 +383,8 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Returns the numbers of goals with undone calls. This run has undone a call beneath each of
-    /// these goals, or has tried to undo one.
+    /// Returns the numbers of the goals beneath which this run has undone a call, or has tried to
+    /// undo a call.
     pub fn undone_goals(&mut self) -> Vec<usize> {
         let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
         let undoing = own.iter().filter(|opened| opened.goal.is_none());
@@ -534,7 +536,9 @@ impl<'a> CallFold<'a> {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
 
-    /// Returns the listener that a goal run calls; `None` for supervisors and judges.
+    /// Returns the listener that a goal run calls to carry out a goal or to verify an item. Returns
+    /// `None` for a question to a person. Also returns `None` for the call of a supervisor, which
+    /// reviews an output, and of a judge, which decides a condition.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -568,9 +572,10 @@ fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false)
 }
 
-/// Returns the listeners whose calls must not be repeated after a time-out. A listener is among
-/// them if its calls have only one attempt. It is also among them if it can call such a listener as
-/// a peer or in a role.
+/// Returns the listeners whose calls must not be repeated after a time-out. These are the listeners
+/// whose contract allows only one attempt of a call, and all listeners that can call one of them,
+/// directly or through others. A listener can call its peers and the agents to which it may
+/// delegate tasks.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();

@@ -47,8 +47,8 @@ pub enum CallEnd {
     },
 }
 
-/// The hand-overs of calls, collected from records. The facts of the records must be read oldest
-/// first.
+/// The hand-overs of calls to their listeners, collected from the facts in records. The facts must
+/// be read in the order in which they were recorded.
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
     /// For each call, the attempts that were handed over to its listener, except those that the
@@ -92,9 +92,9 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final. The result true is final once a
-    /// handed-over attempt has ended; before that, the listener can still reject the attempt. The
-    /// result false is final once the call is closed.
+    /// Whether later records cannot change the result of `was_handed_over` for a call. The result
+    /// true is final once a handed-over attempt has ended, because the listener can no longer
+    /// reject this attempt. The result false is final once the call is closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
@@ -292,7 +292,7 @@ mod tests {
         ThreadId::parse("sess-aaaaaaaa").unwrap()
     }
 
-    /// Returns the fact of a workflow's call to a listener.
+    /// Returns the fact that records the call of a workflow to a listener.
     fn requested() -> Fact {
         let name = |text: &str| ListenerName::parse(text).unwrap();
         let message = Message {

@@ -24,8 +24,9 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that is in two lists, or a goal that depends on a member of a list without being in
-    /// this list itself.
+    /// A goal that two lists name, or a goal that depends on a member of a list without being in
+    /// this list itself. A list contains goals that run only as a part of another goal, such as a
+    /// loop.
     Membership,
     /// A name in the definition without a suitable agent, listener, human or workflow in the
     /// config.
@@ -61,7 +62,8 @@ pub struct DefinitionContext<'a> {
     pub members: Vec<(&'a ListenerName, Role)>,
     /// Names of all workflows.
     pub workflows: Vec<&'a ListenerName>,
-    /// The contracts of all listeners; `None` if the contracts themselves have problems.
+    /// The contracts of all listeners. They state what each listener accepts, may reply and may
+    /// address. `None` if problems in the config prevent the contracts.
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,

@@ -190,7 +190,8 @@ pub enum GoalTarget {
         with: Mapping,
     },
     /// A workflow carries out the goal. `payload` is the name of the payload that this workflow
-    /// accepts; the config sets this field.
+    /// accepts. The author of the definition does not write this name; the config takes it from the
+    /// contract of the workflow.
     Workflow {
         workflow: Placed<ListenerName>,
         payload: Option<Placed<PayloadName>>,
@@ -220,15 +221,15 @@ impl GoalTarget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
     /// One expression sets each child element or attribute. Names of attributes begin with `@`.
-    /// After the config has resolved the names, the entries are in the order of the schema. A name
-    /// may then have the form `{NAMESPACE}name`. This form stands for an attribute with a
-    /// namespace, or for a child whose namespace differs from that of the payload.
+    /// When the config resolves the payload of the goal, it puts the entries into the order of the
+    /// payload's schema. It then writes the name as `{NAMESPACE}name` for an attribute with a
+    /// namespace, and for a child whose namespace differs from that of the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),
 }
 
-/// The settings of a goal that runs once for each item of a list.
+/// The settings of a goal that runs once for each item that the expression `items` selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EachItem {
     pub items: Placed<String>,
@@ -336,7 +337,7 @@ pub enum FailurePolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     pub supervisor: Placed<ListenerName>,
-    /// Whether the supervisor is a human. The config sets this field.
+    /// Whether the supervisor is a human of the config. If false, the supervisor is an agent.
     pub is_human: bool,
     /// Faults that the supervisor looks for.
     pub supervise: String,
@@ -356,8 +357,8 @@ pub struct DelegatedRoles {
 }
 
 impl DelegatedRoles {
-    /// Returns these settings in the form that the request to the goal's agent contains. `workflow`
-    /// is the workflow of the goal `goal`.
+    /// Returns the part of the delegation settings that the request to a goal's agent contains.
+    /// `goal` is the id of this goal in the workflow `workflow`.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

@@ -1,11 +1,11 @@
-//! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal of the
-//! first agent determines the allowed roles.
+//! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal that
+//! the first agent carries out determines the other agent and the allowed roles.
 //!
 //! Each delegation is a separate call to the workflow, beneath the call of the goal. The workflow
 //! opens one thread for the delegation, waits for the result of this thread, and replies with the
-//! text of the result. The recorded request of the goal lists the allowed roles, so the workflow
-//! does not need its definition here. The core counts the delegations of a goal, and refuses each
-//! delegation that the goal does not allow.
+//! text of the result. The recorded request of the goal names the other agent and the allowed
+//! levels of delegation, so the workflow does not need its definition here. The core of the pump
+//! counts the delegations of a goal, and refuses each delegation that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -108,7 +108,8 @@ pub fn is_role(text: &str) -> bool {
 /// white space at its ends, so a minimum of one character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// Computes the outcome of a delivery whose call is a delegation.
+/// Computes the outcome of a delivery to a workflow, if the call of the delivery is a task that an
+/// agent delegates. `request` is the message with this task.
 ///
 /// # Errors
 ///

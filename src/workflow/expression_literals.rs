@@ -2,9 +2,9 @@
 //! never match the literal, or a truth value is compared with a text, which reverses the apparent
 //! meaning. The search evaluates nothing.
 //!
-//! The search examines only comparisons of values that come from a function that organism adds to
-//! XPath. If such a value passes through another function before the comparison, the search reports
-//! nothing.
+//! The search examines only the values of functions that organism adds to XPath. If a function
+//! other than `string` and `normalize-space` changes such a value before the comparison, the search
+//! reports nothing.
 
 use crate::schema::last_line;
 

@@ -42,7 +42,7 @@ pub enum MemberKind {
         branch: usize,
         position: usize,
     },
-    /// The member judges items of the owner.
+    /// The member judges the output of each item. The owner is a goal that runs once for each item.
     Verify,
     /// The member runs in place of the owner after a failure.
     Fallback,
@@ -273,8 +273,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`]. If the lists around the goal contain each
-    /// other, returns an empty list, because `direct_needs` would never end.
+    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if the goal, or an
+    /// owner of a list around the goal, is directly or indirectly a member of its own list. In this
+    /// case, `direct_needs` would never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -340,8 +341,8 @@ impl<'a> GoalGraph<'a> {
 
     /// Returns the goals that a goal itself needs. These are usually the goals in its setting
     /// `needs`. Without this setting, a goal that is in no list needs the nearest goal above it in
-    /// the file, and a member of a list needs no goal. The dependencies of the goal that owns the
-    /// list are not included, because this owner itself waits for its members.
+    /// the file that is in no list either, and a member of a list needs no goal. The dependencies
+    /// of the goal that owns the list are not included.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

@@ -188,9 +188,9 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns an outcome that reports a short failure in place of the refused reply. If the short
-    /// failure itself was refused, fails the attempt. `refused` is the number of replies that were
-    /// refused so far.
+    /// Returns an outcome that replaces the refused reply of the run by a failure, which states
+    /// only why the reply was refused. If this failure was refused too, fails the attempt.
+    /// `refused` is the number of replies that were refused so far.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,

@@ -97,8 +97,8 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     payload
 }
 
-/// Returns the inputs of a workflow, in order. If a schema declares the payload, the names in
-/// `values` are taken as the inputs. The gate checks such a payload later.
+/// Returns the inputs of a workflow, in order. If a schema declares the payload of the workflow,
+/// returns the names in `values`, and does not check whether the schema has them.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

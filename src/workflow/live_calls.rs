@@ -1,4 +1,5 @@
-//! The model calls that a run makes at present, computed from the events of the live channel.
+//! The model calls that a run makes at present, computed from the events of the live channel. The
+//! live channel carries the present states and texts of model calls.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Builds the payload of a call as the setting `with` of a goal prescribes. The values come from
-//! the view of the run, which contains the input and the outputs of goals.
+//! Builds the payload of a call as the setting `with` of a goal prescribes. The expressions of this
+//! setting select values from the view of the run, a document with the input of the run and the
+//! outputs of its goals.
 
 use crate::ids::ListenerName;
 use crate::schema::XPathError;

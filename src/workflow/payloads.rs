@@ -90,7 +90,7 @@ pub fn schema(definition: &WorkflowDefinition) -> String {
     text
 }
 
-/// Writes the declaration of an element that contains text or a copy of any element.
+/// Writes the XSD declaration of an element that may contain text and any child elements.
 fn open_element(name: &str, occurs: &str) -> String {
     let name = escape_attribute(name);
     format!(
@@ -114,8 +114,8 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Makes `value` the content of an element. If the value consists of outputs of several runs, each
-/// output becomes a child in the namespace of the element.
+/// Makes `value` the content of an element. If `value` has several entries, each entry becomes a
+/// child with the name of the entry, in the namespace of the element.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),

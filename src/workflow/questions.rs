@@ -2,8 +2,8 @@
 //! them.
 //!
 //! A question holds the goal's prompt and the outputs that an agent's document would show. Each
-//! question and each answer is a payload of its own, so that the gate checks each answer against
-//! the form of its question.
+//! question and each answer is a payload of its own. The gate, which validates every payload, can
+//! therefore check whether an answer has the form that its question requires.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

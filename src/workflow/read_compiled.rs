@@ -34,10 +34,10 @@ pub enum CompiledFormError {
 }
 
 /// Reads the definition in an XML text that [`compile`] has written. The values in the result have
-/// the default place, because the XML does not name their places in the config.
+/// the place `PlaceId::default()`, because the XML does not name their places in the config.
 ///
 /// # Errors
-/// Fails if the text is no compiled form, or contains something that this program would leave out.
+/// Fails if the text is no compiled form, or if compiling the definition again gives another text.
 pub fn read_compiled(text: &str) -> Result<WorkflowDefinition, CompiledFormError> {
     let root = Element::read(text).filter(|root| root.name.namespace() == WORKFLOW_NAMESPACE);
     let root = root.ok_or(CompiledFormError::NotAnElement)?;

@@ -86,7 +86,7 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// Builds the payload that requests this retry from `workflow`.
+    /// Builds the payload that requests this retry. The recipient of the payload is `workflow`.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());

@@ -147,8 +147,8 @@ fn tries_of(goal: &GoalDefinition) -> u64 {
     u64::from(goal.retry) + 1
 }
 
-/// Returns the maximum number of passes in which a goal runs: the product of the passes of all
-/// loops that contain the goal, directly or through another list. Returns 1 outside of a loop.
+/// Returns the maximum number of passes in which a goal runs: the product of the maximum passes of
+/// all loops around the goal, at every level of nesting. Returns 1 if no loop contains the goal.
 fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     let mut passes = 1u64;
     let mut at = number;

@@ -1,8 +1,8 @@
 //! The state of one run, computed from the events of its goals.
 //!
-//! The state holds no clock, no ids and no messages. The listener turns the messages of a call into
-//! [`RunEvent`]s, and it turns the resulting [`RunStep`]s into payloads. The same events always
-//! give the same steps, so a run is resumed from the messages of its thread.
+//! The state holds no clock, no ids and no messages. The handler of the workflow turns the messages
+//! of a call into [`RunEvent`]s, and it turns the resulting [`RunStep`]s into payloads. The same
+//! events always give the same steps, so a run is resumed from the messages of its thread.
 
 mod advance;
 mod ask;
@@ -134,7 +134,7 @@ impl GoalFailure {
     }
 }
 
-/// An action that a run requests from its listener.
+/// An action that a run requests from the handler of its workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
     /// Open a thread with this label. The thread is bound to the call of the workflow's run: when
@@ -272,8 +272,8 @@ struct GoalProgress {
     iteration: u32,
     /// Goal runs that have no result so far.
     open: Vec<GoalRun>,
-    /// Reviews of outputs: for a goal with items, by the position of the item. Any other goal has
-    /// one review, at position 0.
+    /// Reviews of outputs. A goal that runs once for each item has a review for each item, at the
+    /// position of the item. Any other goal has a single review, at position 0.
     reviews: BTreeMap<usize, OutputReview>,
     /// Results of the goal's agents or items, by position.
     results: BTreeMap<usize, PartResult>,
@@ -425,9 +425,9 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Performs one action that was postponed to avoid recursion: starts the next pass of a loop,
-    /// or handles the failure of a goal run that could not start. Returns `false` if no action was
-    /// postponed.
+    /// Performs one action from the queues: starts the next pass of a loop, or handles the failure
+    /// of a goal run that could not start. These actions are queued so that they do not nest on the
+    /// stack. Returns `false` if the queues are empty.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);

@@ -76,8 +76,8 @@ pub enum ActivityKind {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The end of the text that the model has streamed so far. The gate has not checked this
-        /// text.
+        /// The end of the text that the model has streamed so far. The text is shown before any
+        /// payload in it is checked.
         text: String,
         part: AnswerPart,
     },
@@ -390,8 +390,9 @@ impl<'a> RunTree<'a> {
         RunRow { kind, thread: None, depth, phase, attempt: 1, passes: 1, time, spent, now }
     }
 
-    /// Returns a row for the activities in threads whose goal is not known, for example because no
-    /// journal is readable; `None` if there are no such activities.
+    /// Returns a row for the activities in threads that belong to no known goal. Model calls become
+    /// known from live events, even if no journal is readable that assigns their threads to goals.
+    /// Returns `None` if there are no such activities.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();

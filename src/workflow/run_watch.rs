@@ -17,7 +17,7 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
-    /// Number of lists that contain the goal, directly or through another list.
+    /// Number of lists around the goal, at all levels of nesting; 0 for a goal that is in no list.
     pub depth: usize,
     pub phase: GoalPhase,
     /// Pass of the goal's loop, counted from 1; 0 outside of a loop.
@@ -82,8 +82,8 @@ impl<'a> RunWatch<'a> {
 
     /// Creates the state of the run from the run's request alone. The caller then calls
     /// [`CallFold::start`]. A retry also takes over results of the earlier run from the messages
-    /// `earlier`. These messages do not show undone calls, so results of goals whose calls were
-    /// undone are taken over too.
+    /// `earlier`. These messages do not show undone calls. The state therefore contains also the
+    /// results of goals whose calls were undone, although the retry itself runs these goals again.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;

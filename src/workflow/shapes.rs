@@ -1,5 +1,6 @@
-//! Determines the shapes of values in the view of a run. A shape states which elements and
-//! attributes expressions can select. Uses only the config.
+//! Determines the shapes of the values that expressions in a run can select: the input of the run
+//! and the outputs of its goals. A shape states which elements and attributes a value can contain.
+//! Uses only the config.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};

@@ -47,7 +47,8 @@ pub fn fill<E>(
     Ok(out)
 }
 
-/// Returns the expressions of a prompt, each with the place of the prompt.
+/// Returns the expressions of a prompt. Each expression has the place of the whole prompt in the
+/// config.
 pub fn expressions(prompt: &Placed<String>) -> impl Iterator<Item = Placed<String>> {
     parts(&prompt.value).into_iter().filter_map(|part| match part {
         PromptPart::Expression(text) => Some(Placed::new(text.to_owned(), prompt.place)),

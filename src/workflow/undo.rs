@@ -1,8 +1,9 @@
 //! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
 //!
 //! Each undo is a call in a thread of its own. The label of this thread names the undone call, so
-//! the journal shows which calls were undone. Later deliveries of this run rely on this, and so
-//! does a run above this run.
+//! the journal shows which calls were undone. Because of these labels, no call is undone a second
+//! time, neither in later deliveries of this run nor by the undo of a run that called this
+//! workflow.
 
 use std::collections::{HashMap, HashSet};
 
@@ -55,7 +56,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether a hand-over of `call` to its listener changes the decision to undo `call`.
+    /// Whether the undo treats `call` differently if `call` was handed over to its listener.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -155,8 +156,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls that undid other calls during the run itself. An agent or a goal made these
-/// calls, not the undo of a run.
+/// Completed calls with which an agent or a goal undid another call before the run failed. Calls of
+/// the undo that follows the failure are not included.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -314,8 +315,9 @@ struct UndoQueue {
     /// Thread of the current undo, and the message that requested the thread.
     thread: Option<(ThreadId, Option<MessageId>)>,
     /// Whether the core has already refused one `wait` since the current undo was requested. The
-    /// first refusal may concern a `wait` from before this request. A second refusal shows that the
-    /// thread of the undo is not open.
+    /// core refuses a `wait` if no thread is open. The run may have sent the first refused `wait`
+    /// before the undo was requested, so only a second refusal shows that the thread of the undo is
+    /// not open.
     was_idle: bool,
 }
 
@@ -368,8 +370,9 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Applies one message of the core. Must come after [`RunUndo::begin`]. `has_reader` states
-    /// whether a person receives the list of calls that were not undone.
+    /// Applies one message that the core of the pump sent to the run. Must come after
+    /// [`RunUndo::begin`]. `has_reader` states whether a person receives the list of calls that
+    /// were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");

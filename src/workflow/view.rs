@@ -39,7 +39,7 @@ pub enum ViewValue {
     Text(String),
     /// One payload. The element is boxed to keep the enum small, because most outputs are texts.
     Payload(Box<Element>),
-    /// Outputs of several runs of one goal.
+    /// Outputs of several runs of one goal, or several nodes that one expression selected.
     Several(Vec<ViewEntry>),
 }
 
@@ -235,8 +235,9 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Converts an entry to an element that keeps the original payloads with their namespaces. The
-/// children of this element have the same positions as in [`element_of`].
+/// Converts an entry to an element that keeps the original payloads with their namespaces. A child
+/// has the same position in this element as in the result of [`element_of`], so a position in the
+/// view also leads to the original.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

@@ -31,7 +31,7 @@ impl NamespaceScope {
         self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
     }
 
-    /// Binds a prefix in this scope. If this scope is a clone, the original does not change.
+    /// Binds a prefix in this scope. Other clones of the same scope do not change.
     pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
         let bindings = Arc::make_mut(&mut self.0);
         match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {

@@ -8,7 +8,8 @@ pub const fn is_xml_char(c: char) -> bool {
 }
 
 /// Escapes text for element content. A carriage return becomes a reference, because a parser would
-/// drop it. A character that XML does not allow becomes U+FFFD.
+/// turn it into a line feed, or drop it before a line feed. A character that XML does not allow
+/// becomes U+FFFD.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape(text, |c| match c {
         '&' => Some("&amp;"),

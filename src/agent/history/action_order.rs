@@ -18,7 +18,8 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Reads the indices from the facts of the turn's record.
+    /// Computes the indices from the facts of the turn's record. The facts state, in the order of
+    /// the turn, which messages were accepted and which payloads were refused.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

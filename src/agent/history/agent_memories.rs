@@ -19,8 +19,8 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Digest that the pump sent with the last records of the thread. With it, the pump later
-    /// recognizes which records this machine has. `None` if the pump has sent no records.
+    /// Digest that identifies the part of the thread that this machine has received from the pump.
+    /// Only the pump can interpret the digest. `None` if the pump has sent no records.
     mark: Option<Digest>,
 }
 
@@ -105,8 +105,9 @@ impl AgentMemories {
     }
 
     /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if
-    /// no memory is kept. Also returns an empty memory if the kept one contains records after
-    /// `up_to`, or was made for another scope.
+    /// no memory is kept, or if the kept memory contains records after `up_to`. Also returns an
+    /// empty memory if the kept memory has another scope: the scope states whether the agent sees
+    /// the whole thread or only its own messages.
     pub fn take(
         &self,
         agent: &ListenerName,

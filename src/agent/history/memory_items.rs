@@ -17,7 +17,8 @@ use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// Call of the last delivery, and position of the first delivery of that call.
+    /// The call for whose delivery the items were last computed, and the position of the first
+    /// delivery of this call.
     delivered: (CallId, Position),
     /// Number of turns of the thread that this list already contains.
     turns: usize,
@@ -39,9 +40,9 @@ pub(super) struct MemoryItems {
     changes: (usize, usize),
 }
 
-/// Sort key of an item: its position, whether it is a turn, and its `seq`. The position of a turn
-/// is the one up to which its prompt shows the thread. If a message and a turn have the same
-/// position, the message comes first.
+/// Sort key of an item: its journal position, whether it is a turn, and its `seq`. The position of
+/// a turn is the position up to which the turn's prompt shows the thread. If a message and a turn
+/// have the same position, the message comes first.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -131,8 +132,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of a call, or `None` if the call had no delivery.
-    /// `delivery` is the delivery for which the items are made.
+    /// Returns the position of the first delivery of `call`. The position of a call without a turn
+    /// is known only if `call` is the call of `delivery`, for which the items are computed now.
+    /// Otherwise, returns `None` for a call without a turn.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -203,8 +205,8 @@ struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item is one of those that `clear-context` counts when it keeps a number of older
-    /// items. These are the turns of the agent, and the messages that were delivered to the agent.
+    /// Whether the item counts towards the number of older items that `clear-context` keeps. The
+    /// turns of the agent count, and so do the messages that were delivered to the agent.
     counts: bool,
     item: PlacedContent<'f>,
 }
@@ -267,8 +269,8 @@ impl PlacedItem<'_> {
 }
 
 /// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
-/// is at least `before`. Of the older items, keeps the last `kept` of those with `counts`, and
-/// everything after the first of these. The request of the call `stays` is never removed.
+/// is at least `before`. Of the older items, keeps the last ones, so many that `kept` of them have
+/// the flag [`PlacedItem::counts`]. Never removes the request of the call with the id `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

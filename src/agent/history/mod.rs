@@ -90,7 +90,7 @@ pub struct ThreadMessage {
     pub action: Option<(u64, usize)>,
 }
 
-/// One of the agent's calls, if a message of the thread answers the call.
+/// The call of the agent that a message of the thread answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
@@ -110,12 +110,13 @@ pub struct AgentMemory {
     pub iterations: u32,
     /// Whether any action of the agent was accepted in this call.
     pub acted: bool,
-    /// Name of the request of this call.
+    /// Payload name of the request that opened this call.
     pub request: Option<PayloadName>,
-    /// The only payload that answers the request, if the request is a typed goal; otherwise `None`.
+    /// The only payload with which the agent may answer the request. `None` unless the request is a
+    /// goal that declares the type of its answer.
     pub answer: Option<PayloadName>,
-    /// The payload with which the agent may delegate the request, if the request is a goal with
-    /// roles; otherwise `None`.
+    /// The payload with which the agent may give tasks of the request to other agents. `None`
+    /// unless the request is a goal that permits such delegations.
     pub delegate: Option<PayloadName>,
     /// Time of the first message of the thread. Prompts show its date as today's date.
     pub began: Option<crate::clock::Time>,

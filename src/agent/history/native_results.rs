@@ -23,8 +23,8 @@ pub(super) struct CallOutcomes {
 }
 
 impl CallOutcomes {
-    /// Reads the results of the native `calls` of a turn from the facts of the turn's record. Each
-    /// call led to a message or to a refusal.
+    /// Finds the message or the refusal to which each of the turn's native `calls` led. `facts` are
+    /// the facts of the turn's record, among them its accepted messages and its refusals.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {

@@ -35,8 +35,8 @@ pub struct SourceTurns {
     bytes: usize,
 }
 
-/// Id and time of a timer, as texts. In these two texts, the prompt of a fork differs from the
-/// prompt of its source.
+/// Id and time of a timer, as texts. A timer of a fork has another id and another time than the
+/// corresponding timer of the source, so the prompts of fork and source differ in these texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct TimerNames {
     pub id: String,
@@ -123,7 +123,8 @@ impl SourceTurns {
         &self.timers
     }
 
-    /// Returns the nonce of a turn, which is a part of the names of the turn's slots.
+    /// Returns the nonce of a turn. The name of the slot, which is the element for the turn's final
+    /// report, contains this nonce. Returns `None` if the turn is unknown or has no slot.
     pub(in crate::agent) fn nonce(&self, turn: u32) -> Option<&str> {
         let found = self.turns.iter().find(|own| own.past.turn == turn);
         found.and_then(|own| own.past.nonce.as_deref())

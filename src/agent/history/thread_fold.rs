@@ -35,8 +35,9 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// For each message that is the result of a native call, the `seq` of the call's turn and the
-    /// index of the call in that turn.
+    /// Native calls by the messages that are their results: messages of the agent to itself, and
+    /// reports of refusals. A native call is identified by the `seq` of the turn that made the
+    /// call, and by the index of the call in that turn.
     pub(super) results: ByMessage<(u64, usize)>,
     /// For each message that reports a refusal, the `seq` of the turn and the index of the refused
     /// action in that turn.
@@ -66,7 +67,7 @@ pub(super) struct OwnTurn {
 pub(super) struct OwnCall {
     pub name: PayloadName,
     pub group: bool,
-    /// `seq` of the turn that opened the call.
+    /// `seq` of the agent's turn that opened this call.
     pub turn: u64,
     /// Index of the model's native call that became this call; `None` if this call was made from no
     /// native call.

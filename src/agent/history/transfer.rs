@@ -19,7 +19,8 @@ struct TransferLine {
     position: Position,
     #[serde(rename = "facts")]
     facts: Vec<Fact>,
-    /// Payloads of the messages in `facts`, in the same order.
+    /// Payload texts of the messages in this line's `facts`, in the same order. The facts
+    /// themselves contain only digests of the payloads.
     #[serde(rename = "payloads")]
     payloads: Vec<String>,
 }
@@ -67,7 +68,8 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// Creates a record of the thread at the given position, without facts.
+/// Creates a record of the thread at the given position. Its list of facts is empty, and the caller
+/// replaces this list.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,

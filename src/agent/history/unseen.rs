@@ -47,8 +47,8 @@ impl UnseenReason {
 
 /// The messages and turns that a prompt shows.
 struct ShownItems {
-    /// The shown messages. The value states whether the prompt shows a placeholder instead of the
-    /// message.
+    /// For each shown message, whether the prompt shows a placeholder instead of the message's
+    /// text.
     messages: HashMap<MessageId, bool>,
     /// The `seq` of each shown turn of the agent.
     turns: HashSet<u64>,

@@ -235,8 +235,9 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the parameters of the native tool for the final payload `name`, made from its JSON
-    /// `schema`. If reports are JSON, the parameter of the report is an object instead of a text.
+    /// Returns the parameters of the native tool for the final payload `name`. `schema` is the JSON
+    /// schema of the payload, in which the report is a text. If the agent's reports are JSON, the
+    /// schema of the reports replaces this text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -262,9 +263,9 @@ impl AgentFinals {
     }
 }
 
-/// Returns a phrase that names the format of a final report, such as `, in markdown`. From the
-/// eighth renderer version on, the phrase is empty if no final payload can contain a plain-text
-/// report.
+/// Returns a phrase that names the format of a final report, such as `, in markdown`. The phrase is
+/// empty if the agent's final payloads cannot contain a plain-text report. In renderer versions
+/// before the eighth, the phrase is never empty.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())

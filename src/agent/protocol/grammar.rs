@@ -8,8 +8,9 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Names of tags whose content is reasoning. If the agent has a payload named `think` or
-/// `reasoning`, this name is left out. The name `thinking` is never left out.
+/// Names of tags whose content is reasoning. If the agent has a payload with the local name `think`
+/// or `reasoning`, a tag with that name is the payload, and its content is not reasoning. The tag
+/// `thinking` always contains reasoning.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Name of the element in which prompts show the result of an action.
 const RESULT: &str = "tool_result";
@@ -51,9 +52,9 @@ impl GrammarWords {
 /// code checks the values.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
-/// Builds the grammar for an agent's vocabulary. Inside the core payloads `spawn-thread` and
-/// `send-to-thread`, an agent may omit the namespace of a payload for a peer. So the grammar lists
-/// the names of these payloads as the content of both core payloads.
+/// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and
+/// `send-to-thread` contain another payload, which goes to a peer or to the agent itself. The
+/// grammar lists the possible inner payloads, so that the agent may omit their namespaces.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -90,8 +91,8 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Returns the grammar's description of the element `parent` of the core, or of its child element
-/// `child`.
+/// Returns the grammar's description of the core element `parent`, or of its child element `child`
+/// if a child is given. Returns `None` if the grammar lacks the element.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

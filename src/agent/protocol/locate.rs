@@ -1,5 +1,5 @@
-//! Maps positions in a payload to positions in the model's text. The gate and the schema check the
-//! payload that was built from an action. Their findings name positions in this payload, but
+//! Maps positions in a payload to positions in the model's text. A payload is built from an action
+//! of the model, and then checked. Findings of these checks name positions in the payload, but
 //! feedback must quote the model's text.
 
 use crate::xml::element::{Element, Node};

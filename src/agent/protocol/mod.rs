@@ -260,17 +260,20 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether the answer may lack a native call that the provider cut off. Such a call leaves no
-    /// trace in the answer. So this is true for any agent with native calls, unless the answer ends
-    /// the agent's call.
+    /// Whether the provider may have cut off a native call in an answer that reached its maximum
+    /// length. A cut-off native call leaves no trace in the answer, so this is true for any agent
+    /// with native calls. It is false if the answer contains a final payload, which ends the
+    /// agent's task.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the turn as a whole. `silent` states that the model's text contains no
-    /// notes, not even reasoning.
+    /// Adds feedback about the turn as a whole: that the answer was cut off, that the model
+    /// declined to answer, or that the turn contains no action. `silent` states that the model's
+    /// text contains neither notes nor reasoning. A turn that consists only of notes and reasoning
+    /// gets no feedback about a missing action.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -310,9 +313,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Explains elements with unknown names, if the turn contains neither actions nor other
-    /// refusals. Appends the correct form of an action to the refusal of the last such element, so
-    /// that one mistake causes only one feedback text.
+    /// Appends an explanation of how to write an action to the turn's last refusal. Does so only
+    /// with the transport `xml`, if the turn contains no actions and refuses only elements with
+    /// unknown names.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

@@ -18,8 +18,8 @@ pub struct TurnAction {
     pub payload: Vec<u8>,
 }
 
-/// Text that is appended to the finding about an incomplete action, if the provider cut the answer
-/// off.
+/// Text that [`ParsedItems::mark_cut_off`] appends to the finding about an action that is
+/// incomplete because the provider cut the answer off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
 /// A native call of a turn, with the digest of the payload or refusal that it led to.
@@ -40,12 +40,14 @@ pub struct ParsedTurn {
     pub actions: Vec<TurnAction>,
     pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
-    /// All findings, as they are recorded.
+    /// Findings for the record of the turn, including those that the agent gets as feedback.
+    /// Warnings are recorded separately.
     pub findings: Vec<Finding>,
     /// Findings that the agent gets as feedback. A finding about a broken action is not here but in
     /// `broken`, together with the action.
     pub feedback: Vec<Finding>,
-    /// Findings that are recorded but not sent to the agent, because their payloads were accepted.
+    /// Findings about payloads that were accepted in spite of a mistake. These findings are
+    /// recorded but not sent to the agent.
     pub warnings: Vec<Finding>,
     /// Positions of payloads in the model's text.
     pub written: Vec<WrittenPayload>,
@@ -78,8 +80,8 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Returns the decision about a broken action. `None` refuses the action with the extractor's
-    /// finding.
+    /// Returns the decision about a broken action. If it is `None`, the action is refused with the
+    /// extractor's finding as the reason.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
@@ -175,8 +177,9 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the text ends inside a broken action. If so, adds to the refusal of this action that
-    /// the provider cut the text off.
+    /// Checks whether a text that the provider cut off ends inside a broken action, and returns the
+    /// result. If so, also states the cut-off in the refusal of this action, except if the action
+    /// is an unclosed final report.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

@@ -166,8 +166,9 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the first payload name that is addressable and has an example. Prompts use this
-    /// example wherever a payload for another thread is shown.
+    /// Returns the first payload name that has an example and whose payload goes to the agent
+    /// itself or to a peer. Prompts use this example wherever they show a payload for another
+    /// thread.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

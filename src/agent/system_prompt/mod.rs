@@ -68,9 +68,10 @@ impl AgentEnvironment {
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config. If a section of the
-/// config has the name of a standard section, it replaces a default text, but is appended to a
-/// generated text. Sections with other names come last.
+/// Writes the system prompt of one turn. `sections` come from the config. A section with the name
+/// `identity`, `capabilities` or `rules` replaces the default text of this name. A section with the
+/// name of another standard section is appended to the generated text. Sections with other names
+/// come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

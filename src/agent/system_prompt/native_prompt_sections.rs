@@ -167,7 +167,8 @@ fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// Returns the first words of the paragraph that explains how to end the call.
+/// Returns the opening words of the sentence that explains how to end the call. The words depend on
+/// the final mode and on the renderer version.
 fn when_done(prompt: &PromptInput) -> &'static str {
     match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",

@@ -275,8 +275,9 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model and returns its answer. If the provider rejects the request, the answer may
-    /// be a turn that contains only feedback.
+    /// Calls the model and returns its answer. If the provider rejects a request that contains text
+    /// which the agent wrote in this call, returns a turn without actions that only gives feedback
+    /// to the agent. Any other failure is an error.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,

@@ -1,5 +1,6 @@
-//! The NATS connection that all listeners of an organism share. The connection has its own thread,
-//! on which each host also reads and checks its messages.
+//! The NATS connection that all listeners of an organism share. The connection has a thread of its
+//! own. On this thread, each listener's host also reads and checks the messages that arrive for the
+//! listener.
 //!
 //! Outbound messages are queued until a flush. If each message were sent alone, each would wake the
 //! connection's thread and the server.
@@ -25,7 +26,8 @@ pub struct NatsConnection {
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Whether a sending task runs. That task also sends messages that are queued while it runs.
+    /// Whether a task is sending messages. This task also sends the messages that are queued before
+    /// it ends, so no second task is started.
     is_sending: bool,
     /// Senders whose receivers wait until all messages are sent. Dropping a sender ends the wait of
     /// its receiver.

@@ -1,8 +1,8 @@
 //! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and of the environment variable
 //! that makes a program serve listeners on NATS.
 
-/// Environment variable with the address of a NATS server. If the variable is set, the kits serve
-/// listeners on NATS. Child processes never inherit the variable.
+/// Environment variable with the addresses of the NATS servers. If the variable is set, a
+/// listener's program gets its deliveries over NATS. Child processes never inherit the variable.
 pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
 
 /// Header of a delivery: id of the call.

@@ -277,10 +277,11 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt whose delivery was published with only its new
-    /// messages. The caller must publish the complete delivery on the connection with the number
-    /// `connection`. If the attempt was cancelled, removes the attempt instead. Returns `None` if
-    /// the complete delivery was already published.
+    /// Takes the complete delivery of an attempt of which only the new messages were published.
+    /// Returns [`PartialDelivery::Open`] with the delivery, which the caller must publish on the
+    /// connection with the number `connection`. If the attempt was cancelled, removes it and
+    /// returns [`PartialDelivery::Cancelled`]. Returns `None` if the complete delivery was already
+    /// published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -318,8 +319,10 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Gives up the attempts whose time is over, and returns each with the reason. `connection` is
-    /// the number of the current connection, or `None` while disconnected.
+    /// Gives up attempts that will get no answer, and returns each with the reason. This is the
+    /// case if the time after a cancellation is over, if the replica gives no sign of life, or if
+    /// the connection broke before a replica gave one. `connection` is the number of the current
+    /// connection. While disconnected, `connection` is `None`, and no attempt is given up.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

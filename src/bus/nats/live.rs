@@ -107,9 +107,9 @@ pub(super) struct HostTexts {
     /// For each running model call: the state that was reported last, and the reply subject to
     /// which it was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events. The loss of these events was not reported to any pump yet. The lock
-    /// is held while events are taken from the queue and published, so that the events keep their
-    /// order.
+    /// Number of lost events whose loss was not reported to a pump yet. The lock of this number
+    /// also serves another purpose: it is held while events are taken from the queue and published,
+    /// so that the events keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -134,8 +134,8 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which the relay started. Earlier states of model calls may already have been
-    /// reported to a pump directly.
+    /// Time at which the relay started. Before this time, states of model calls were reported
+    /// without the relay, so a pump may already have an earlier state.
     opened: Time,
 }
 
@@ -184,10 +184,10 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested texts recently. Returns the time at which the relay
-    /// ended, or `None` if the relay continues. The relay's queue may still contain model states
-    /// from before this time, which the caller must report. Later states are reported by the next
-    /// relay or, while no relay runs, directly.
+    /// Ends the relay if no pump has requested texts recently. Returns the time of the end, or
+    /// `None` if the relay continues. After the end, the caller must still report the model states
+    /// in the relay's queue that are not later than this time. Later states are reported without
+    /// this relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -208,7 +208,7 @@ impl HostTexts {
     }
 
     /// Records that a state of an attempt was reported. Also removes the records of attempts that
-    /// no longer run: those for which `is_held` returns false.
+    /// this host no longer handles: those for which `is_held` returns false.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -291,8 +291,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Skips a state that is older than
-    /// the relay if the state was already reported to that pump.
+    /// Reports a state of a model call to the pump of its attempt. Does nothing if the state arose
+    /// before the relay started and was already reported to this pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

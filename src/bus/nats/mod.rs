@@ -48,7 +48,8 @@ pub use subjects::ListenerSubjects;
 /// Settings of a host for a listener on NATS.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Name of the organism, which is a token of every subject.
+    /// Name of the organism, which is the running system with its pump and its listeners. Every
+    /// subject contains this name as a token.
     pub organism: String,
     pub listener: ListenerName,
     /// Maximum time from the cancellation of an attempt to its end.

@@ -45,8 +45,9 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which this part begins. If the pump does not recognize the host's own part,
-    /// this part begins at the start of the thread, and the position is 0.
+    /// Position up to which the agent host already has the thread; this part begins after it. If
+    /// the pump does not recognize the records that the host has, this part begins at the start of
+    /// the thread, and the position is 0.
     pub after: Position,
     pub text: Vec<u8>,
     /// Digest that identifies the thread up to the end of the part. The agent host sends this
@@ -148,8 +149,8 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. If an attempt
-    /// was given up, drops its encoded thread. Also drops the received parts of its answer, if the
-    /// next part is overdue.
+    /// was given up, drops its encoded thread. If the next part of its answer is overdue as well,
+    /// also drops the parts of the answer that were received.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);

@@ -41,7 +41,8 @@ struct EndpointCounts {
 }
 
 impl Service {
-    /// Makes the service's description; `kit` is the name of the program that runs the listener.
+    /// Creates the description of the listener as a NATS service. In the metadata of the service,
+    /// `kit` names the kind of program that runs the listener.
     pub fn new(organism: &str, listener: &ListenerName, lease: Duration, kit: &str) -> Self {
         let lease = lease.as_secs_f64().to_string();
         Self {

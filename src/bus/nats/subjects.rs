@@ -74,10 +74,10 @@ impl ListenerSubjects {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Returns the subject of requests for previews. Replicas that support previews subscribe to
-    /// this subject as a queue group with the listener's name. Other deliveries have another
-    /// subject. So a program without previews gets no request for a preview. Such a program would
-    /// treat the request as a call and carry out the call.
+    /// Returns the subject of requests for previews. Only replicas that support previews subscribe
+    /// to this subject, as a queue group with the listener's name. Other deliveries use another
+    /// subject. Without this separation, a program without previews would take a request for a
+    /// preview for a call, and carry out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -87,9 +87,9 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a discovery request with this reply subject may be answered. False for a request of
-    /// another organism, which may have a listener of the same name. An answer would make the other
-    /// organism mistake this listener for its own listener.
+    /// Whether a discovery request with the reply subject `reply` may be answered. False if another
+    /// organism, a separate system on the same NATS servers, sent the request. It may have a
+    /// listener of the same name, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

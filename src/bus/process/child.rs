@@ -28,8 +28,9 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Registration of the child as a process that this program started. Declared after `process`,
-    /// because fields drop in the order of their declaration, and the registration must end last.
+    /// The child's entry in the register of child processes, which keeps [`children::reap_orphans`]
+    /// from collecting the child's exit code. Rust drops fields in the order of their declaration,
+    /// so the entry is declared after `process` and lasts longer.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -208,9 +209,9 @@ impl Child {
         }
     }
 
-    /// Kills the child's process group. Call this function soon after the child has exited. If the
-    /// child was the last member of the group, the system may reuse the group's id for another
-    /// group.
+    /// Kills the child's process group. The caller must call this function soon after the child has
+    /// exited. Once the group has no more members, the system may give the group's id to an
+    /// unrelated group, which this function would then kill.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -40,10 +40,11 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// States which messages of the call the child remembers after its answer to the current
-    /// delivery.
+    /// Mark of the messages that the child will remember if its answer to the current delivery
+    /// states that it keeps them. `None` if the delivery only requests a preview.
     mark: Option<MemoryMark>,
-    /// The current delivery with all its messages, if the child was sent only the new messages.
+    /// The current delivery with all its messages. Set only if the child was sent just the new
+    /// messages, because the child may then request the others.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -54,7 +55,8 @@ pub(super) struct ChildIo<'a> {
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers of this child that named another attempt instead of the current one.
+    /// Number of answers in which this child named an attempt other than the current one. An
+    /// attempt is one hand-over of a call to a listener.
     strays: u32,
     /// Deadline for the answer to the current call. Set when the call is cancelled or when the host
     /// drains.
@@ -126,8 +128,8 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Waits for the next event. If the child has written output and a command is also ready,
-    /// returns the output first. Otherwise, unsolicited output could count as the answer to the
-    /// next delivery.
+    /// returns the output first. In the other order, the command could hand over the next delivery,
+    /// and output from before this delivery would count as the answer to it.
     async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
@@ -178,8 +180,9 @@ impl<'a> ChildIo<'a> {
         self.is_warned_of_frame = false;
     }
 
-    /// Sends all messages of the current delivery to a child that lacks the earlier messages. The
-    /// attempt stays the same, because the child's handler has not begun the delivery.
+    /// Sends the current delivery again, with all its messages, to a child that has reported that
+    /// it does not have the earlier ones. The attempt stays the same, because the child's handler
+    /// has not begun to work on the delivery.
     fn write_complete_delivery(&mut self) -> Result<(), AttemptFailure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();

@@ -76,8 +76,9 @@ impl DirectProcess {
     }
 }
 
-/// Returns the frame that hands `delivery` to a process. Leaves out the first `remembered`
-/// messages, which the process still has.
+/// Returns the frame that hands `delivery` to a process. If `remembered` is set, the frame leaves
+/// out this number of messages at the beginning, which the process still has from earlier
+/// deliveries of the call.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);

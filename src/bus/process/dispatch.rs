@@ -42,8 +42,8 @@ struct DispatchState {
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
     /// For each answered call, the instance whose process remembers the messages of the call. The
-    /// next delivery of the call removes the entry. A retry of that delivery finds no entry, so the
-    /// retry contains all messages.
+    /// hand-over of the call's next delivery removes the entry. So a retry of that delivery finds
+    /// no entry, and is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
@@ -141,7 +141,8 @@ impl Dispatch {
         self.give_back(waiting, "the listener was stopped");
     }
 
-    /// Reports to the sink that no instance has begun `deliveries`, with the reason `why`.
+    /// Reports to the sink that no instance has begun `deliveries`. `why` is the reason in the
+    /// reports.
     fn give_back(&self, deliveries: Vec<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
@@ -154,10 +155,11 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance. If no instance is idle, chooses
-    /// another free instance: one that is not down and whose process runs, if possible. Refuses the
-    /// delivery with the reason if the host drains, if all instances are down, or if no instance is
-    /// free.
+    /// Puts the delivery into the mailbox of an idle instance, whose process waits for a delivery.
+    /// If no instance is idle, uses a free instance, which has no delivery but is not ready yet.
+    /// Among the free instances, prefers those that are not down, and among these one whose process
+    /// runs. Returns the reason as an error if the host drains, if all instances are down, or if no
+    /// instance is free.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -272,7 +274,8 @@ pub(super) struct InstanceHandle {
 
 impl InstanceHandle {
     /// Returns the next delivery for the child. If no delivery is ready, marks the instance as idle
-    /// and returns `None`. [`InstanceCommand::Deliver`] then announces the next delivery.
+    /// and returns `None`. An idle instance gets [`InstanceCommand::Deliver`] as soon as a delivery
+    /// is in its mailbox.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.instance);
@@ -286,15 +289,16 @@ impl InstanceHandle {
         next
     }
 
-    /// Returns how many of this delivery's messages the child remembers, or `None` if the child
-    /// must get all of them.
+    /// Returns the number of messages at the beginning of this delivery that the child remembers,
+    /// which is at least 1. Returns `None` if the child must get all messages.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records that this instance's child remembers the call up to `mark`.
+    /// Records that this instance's child remembers the messages of the call that `mark`
+    /// identifies.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
@@ -329,7 +333,8 @@ impl InstanceHandle {
         }
     }
 
-    /// Waits for `length` and returns true. If the instance must end, returns false at once.
+    /// Waits for the duration `length` and then returns true. Returns false at once if the instance
+    /// must end.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);
@@ -362,7 +367,8 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks the child as running. Reports `joined` to the sink if the listener was down before.
+    /// Marks this instance's child as running. If all instances of the listener were down before,
+    /// also reports `joined` to the sink.
     pub fn up(&self) {
         let was_down = {
             let mut state = self.dispatch.state();
@@ -378,7 +384,7 @@ impl InstanceHandle {
         }
     }
 
-    /// Reports that the process ended and is about to be restarted.
+    /// Reports to the sink that the instance's process ended and is about to be restarted.
     pub fn starts_again(&self) {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }

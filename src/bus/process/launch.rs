@@ -25,7 +25,7 @@ use crate::children;
 /// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
-/// Maximum time that [`has_verb`] waits for the program that it tests.
+/// Maximum duration of the run with which [`has_verb`] tests a program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Path of this program; set only if this program has the hidden verb [`VERB`].
@@ -73,9 +73,10 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden verb [`VERB`]. To find out, runs `program` with the verb, so
-/// that `program` launches itself with `--version`. Returns false without a test if `program` is
-/// the running program.
+/// Whether `program` has the hidden verb [`VERB`]. The test runs `program` with this verb, to
+/// launch `program --version`, and checks that this succeeds. If `program` is the running program,
+/// returns false without a test, because this function is called only if the running program has
+/// not declared the verb.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -148,9 +149,9 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the hidden verb [`VERB`]. On Linux, first asks the kernel to kill this process when
-/// its parent thread ends. Then replaces this process by `program`. Returns `Ok` only if the
-/// process `parent` has already ended.
+/// Carries out the hidden verb [`VERB`]: replaces this process by `program`. On Linux, first asks
+/// the kernel to kill this process when its parent thread ends. If the process `parent` has already
+/// ended, the kernel would never do so. In this case, returns `Ok` and does not run `program`.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Kills the processes that earlier pumps of the same journal left behind, before the new pump
-//! hands over any delivery. The environment variable [`PUMP_VARIABLE`], which every process
-//! inherits from its listener, identifies these processes.
+//! Kills the processes that earlier pumps of the same journal left behind. When a pump ends, the
+//! kernel's death signal ends each listener's own process, but not the processes that the listener
+//! started. The next pump kills these processes before it hands over any delivery.
 //!
-//! When a pump ends, the death signal ends each listener's own process, but not the processes that
-//! the listener started.
+//! The environment variable [`PUMP_VARIABLE`], which every process inherits from its listener,
+//! identifies the pump to which a process belongs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,9 +44,9 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process that has `mark`. The mark must be from an earlier pump
-    /// of the same journal and from the same PID namespace. The earlier pump must no longer run.
-    /// This is the case if its operating-system process has ended, or if this pump now runs in that
+    /// Whether this pump may kill a process that has `mark`. The mark must name an earlier pump of
+    /// the same journal, in the same PID namespace, that no longer runs. The earlier pump no longer
+    /// runs in two cases: its operating-system process has ended, or this pump now runs in that
     /// process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
@@ -175,8 +175,8 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// Returns the pump's mark in an environment. Returns `None` if the environment contains no
-    /// mark, or several.
+    /// Returns the pump's mark in the environment of a process. Returns `None` if the variable
+    /// [`PUMP_VARIABLE`] is missing, occurs several times, or does not contain a mark.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

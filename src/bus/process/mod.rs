@@ -52,10 +52,11 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// If `None`, this program is the launcher if it has the launch verb. Otherwise, the launcher
-    /// is an `organism` program beside this program or on `PATH`.
+    /// If `None`, this program launches them, provided that it has called [`use_this_program`]. If
+    /// it has not, an `organism` program beside this program or on `PATH` launches them.
     pub launcher: Option<PathBuf>,
-    /// Mark of this pump, which the processes get in their environment.
+    /// Identity of the pump that runs the processes. Each process gets it in the environment
+    /// variable [`PUMP_VARIABLE`].
     pub pump: Option<PumpMark>,
     /// How long an instance may stay busy after its call was cancelled.
     pub cancel_grace: Duration,

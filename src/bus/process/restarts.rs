@@ -9,8 +9,8 @@ use crate::limits;
 /// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. After that many restarts, the next start is
-    /// delayed by the length of `window`.
+    /// Maximum number of restarts within `window`. If the process ends again after so many
+    /// restarts, the instance waits for the length of `window` before it starts the process.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. It doubles with each restart in the window, up to
@@ -34,8 +34,8 @@ impl Default for RestartPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestartDecision {
     After(Duration),
-    /// No restart is left, or the program is missing. The process starts after this delay, and its
-    /// restarts are then counted from zero.
+    /// The restarts within the window are used up, or the program is missing. The instance waits
+    /// for this time before the next start, and then counts restarts from zero.
     RestFor(Duration),
 }
 

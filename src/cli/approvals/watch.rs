@@ -41,7 +41,8 @@ impl ShownCalls {
     }
 
     /// Handles the result of a decision on a call. If the decision was refused for a temporary
-    /// reason, the call still waits: returns true, and lets the command show the call again.
+    /// reason, such as a busy organism, the call still waits: returns true, and lets the command
+    /// show the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)

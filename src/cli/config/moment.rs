@@ -13,7 +13,8 @@ use crate::audit::past_time;
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
 
-/// A recorded boot or reload that put a config in force, with the partition of its journal.
+/// A recorded boot or reload that put a config in force, with a reader of the journal that contains
+/// this record.
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,

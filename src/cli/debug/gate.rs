@@ -1,4 +1,6 @@
-//! Hidden command that prints the gate's verdicts on files, for a given config and sender.
+//! Hidden command that passes the content of files to the gate, which validates all payloads of an
+//! organism. Prints for each file whether the gate accepts the content under a given config and
+//! from a given sender.
 
 use std::io::BufRead as _;
 use std::path::PathBuf;

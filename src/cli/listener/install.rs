@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether `program` is installed where a config in the current directory would find it. The
-/// listener needs this program in addition to its own files.
+/// Prints whether a config in the current directory would find `program`. The listener needs this
+/// program in addition to its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -109,8 +109,9 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the lines that a config needs for the listener. The lines contain the directory as a
-/// TOML string, in which `${` is also escaped.
+/// Returns the lines that a config needs for the listener. Escapes the directory in these lines as
+/// a TOML string. Also escapes `${` in the directory, which the config would read as the beginning
+/// of a reference to a variable.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

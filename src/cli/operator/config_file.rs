@@ -82,7 +82,9 @@ impl ConfigFile {
     }
 }
 
-/// Fails with a reason if a replacement of the file would change more than the file's text.
+/// Fails with a reason if the file cannot be replaced, or if a replacement would do more than
+/// change its text: it would also change the owner of the file, or leave the old text under the
+/// file's other names (hard links).
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

@@ -24,8 +24,8 @@ impl DemoView {
         Self { output, began: None, explained: HashSet::new() }
     }
 
-    /// Draws the lines that show one record. Returns an empty text for a record of the organism's
-    /// own thread.
+    /// Draws the lines that show one record. Returns an empty text for a record of the thread in
+    /// which the organism records its own events, because the demo does not show this thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -113,8 +113,8 @@ impl DemoView {
     }
 }
 
-/// Returns the left margin of a message: one bar for each level between the root thread and the
-/// message's thread.
+/// Returns the left margin of a message: no bar for the root thread, and one vertical bar for each
+/// level at which the message's thread is beneath the root thread.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }

@@ -84,8 +84,8 @@ pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     }
 }
 
-/// Cuts a line into rows. Each row fits into a terminal of `columns` columns together with its bar.
-/// The rows contain every byte of the line.
+/// Cuts a line into rows for a terminal of `columns` columns. Each row leaves room for the bar that
+/// is drawn at its left. The rows together contain every byte of the line.
 fn rows(line: &str, columns: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let mut begin = 0;

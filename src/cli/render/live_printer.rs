@@ -6,13 +6,14 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Prints the texts that models stream, and the states of model calls. Text of another answer
-/// begins on a new line, beneath a heading.
+/// Prints the texts that models stream, and the states of model calls. When the text of a different
+/// answer follows, begins a new line, with a heading that names the agent.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
     open: Option<(LiveSource, AnswerPart)>,
-    /// Text in the unfinished row of the terminal, without its margin.
+    /// Text that is already printed in the last row of the terminal, without the row's left margin.
+    /// `None` if the last row is empty.
     row: Option<String>,
 }
 

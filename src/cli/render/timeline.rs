@@ -76,7 +76,8 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Line to write beneath the heading of the next event.
+    /// Position and id of the present event, to be written on the line beneath its heading. `None`
+    /// if ids are not shown, or once they are written.
     under_head: Option<String>,
     text: String,
 }
@@ -364,8 +365,8 @@ fn tried(failure: &AttemptFailure) -> Vec<String> {
     lines
 }
 
-/// Returns the text for a model call whose cost is unknown, because its pump or host died before
-/// the cost was recorded.
+/// Returns the text for a model call whose cost is unknown, because the process of the pump or of
+/// the agent ended before the cost was recorded.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
@@ -396,8 +397,9 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message, if it is unusual. The usual states are `handled` and `recorded`.
-/// If `unknown` is set, a message without a recorded end also counts as usual.
+/// Returns the state of a message if people should notice it, and `None` for the usual states
+/// `handled` and `recorded`. If `unknown` is set, also returns `None` for a message whose end is
+/// not recorded.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

@@ -13,12 +13,14 @@ use crate::organism::repair_stream::{
     AcceptedPartition, PartitionRepair, accept_stream_damage, repair_stream,
 };
 
-/// The side that a repair keeps.
+/// The side that a repair keeps if a JetStream stream and this host's copy of the stream, its
+/// projection, differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
-    /// Publish again the records that this host's projection has and the stream lacks.
+    /// Publish again the records that this host's projection has and the stream lacks. The
+    /// projection is the host's copy of the stream.
     Projection,
-    /// Go on with the stream, and set this host's projection aside.
+    /// Keep the stream as it is, and move this host's projection aside.
     Stream,
 }
 
@@ -50,8 +52,8 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// Accepts damage of streams. Prints which records remain without a MAC, because these records
-/// cannot be verified.
+/// Accepts damage of streams. Prints which accepted records no message authentication code (MAC)
+/// covers. These records stay in the stream, but cannot be verified.
 pub fn accept(
     config: &Config,
     accepted: AcceptedDamage,

@@ -89,8 +89,9 @@ pub fn follow(
     followed
 }
 
-/// Waits for the end of the journals that the command follows. After an error, such as a missing
-/// permission, prints a note and never returns. The command can then still show live events.
+/// Waits until `records`, which follows the journals, completes because the organism has ended. If
+/// `records` fails, for example because a permission is missing, prints a note and never returns.
+/// The command can then still show live events.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -123,9 +124,9 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Returns the event to show, which is usually `event`. `Opened` reports a new subscription to the
-/// live channel. After the first subscription, returns `Lost` in place of `Opened`, because the
-/// events between two subscriptions are missing.
+/// Returns the event to show in place of `event`. `Opened` reports a subscription to the live
+/// channel. The first `Opened` is shown. Each later `Opened` is replaced by `Lost`, because the
+/// events between two subscriptions are missing. All other events are returned unchanged.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

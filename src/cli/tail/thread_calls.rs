@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. The caller may go back and apply a record a second time. It
-    /// must then also apply all later records again, in their order.
+    /// Applies a record of the journal. A caller that applies a record a second time must then also
+    /// apply all later records again, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -102,8 +102,8 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums over all threads of the trial. One value has the sums over the recorded threads, and
-/// another value has the sums over their runs.
+/// Sums over all threads of a trial: either over the recorded threads, or over their runs in the
+/// trial.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]

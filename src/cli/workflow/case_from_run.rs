@@ -70,8 +70,8 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the path of the config that a case file names. Returns `None` if the case file is
-/// invalid or names no config. `write` later reports an invalid case file.
+/// Returns the path of the config that a case file names. Returns `None` if the case file names no
+/// config or is invalid. The problems of an invalid case file are reported later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config

@@ -22,9 +22,9 @@ use super::recorded::run_on_record;
 
 #[derive(Debug, clap::Args)]
 pub struct DiffArgs {
-    /// A config file, or the thread of a run: the definitions before.
+    /// A config file, or the thread of a run: the definitions before the change.
     before: String,
-    /// A config file, or the thread of a run: the definitions after.
+    /// A config file, or the thread of a run: the definitions after the change.
     after: String,
     #[command(flatten)]
     place: JournalTarget,
@@ -36,7 +36,7 @@ pub struct DiffArgs {
 /// The definitions of workflows that one argument of the command names.
 struct DiffSide {
     definitions: BTreeMap<ListenerName, WorkflowDefinition>,
-    /// Config of this side; `None` if the side is a run.
+    /// The config that the argument names; `None` if the argument names a run.
     config: Option<Config>,
 }
 
@@ -92,8 +92,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls of open runs that would be refused under the second config. Each call is given by its
-    /// goal and its listener.
+    /// Calls that runs of the first definition make and that would be refused if the config of the
+    /// second argument came into force. Each entry contains the goal and the listener of a call.
     refused: Vec<(String, ListenerName)>,
 }
 

@@ -41,8 +41,8 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows of the run when the command last showed changes. There is one row for each goal,
-    /// task or call.
+    /// The rows of the run when the command last showed changes. Each row shows a goal, a task that
+    /// an agent has delegated, or a call that undoes another call.
     rows: Vec<RunRow>,
     block: RedrawnBlock,
     is_changed: bool,
@@ -127,7 +127,8 @@ impl<'a> RunProgress<'a> {
         }
     }
 
-    /// Applies a live event of the run.
+    /// Applies a live event, such as a new state of a model call, to the tree of the run. If the
+    /// output is JSON, also prints the event.
     pub fn take_live(&mut self, event: &LiveEvent) {
         self.is_changed |= self.tree.take_live(event);
         if self.form == ProgressForm::Json {
@@ -230,8 +231,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a changed row gets a line of its own. Every row that does not wait gets one. A waiting
-/// row gets one only if it was running before, because a loop will then run its goal again.
+/// Whether the command prints a line for a changed row. Prints one for every row that does not
+/// wait. Prints one for a waiting row only if the row was running before, which is so if a loop is
+/// about to run the goal again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -245,7 +247,8 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row. If the row is still running, the copy lacks the time.
+/// Returns a copy of the row. If the row is still running, the copy lacks `time`, because this
+/// duration is not final.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

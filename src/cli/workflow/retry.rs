@@ -21,8 +21,8 @@ pub struct RetryArgs {
     run: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// Run this goal again, and every goal that needs it. Without this option, only goals that have
-    /// not ended run.
+    /// Goal to run again, together with every goal that needs this goal. Without this option, the
+    /// retry runs only those goals that have not ended.
     #[arg(long, value_name = "GOAL")]
     from: Option<String>,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs

@@ -18,11 +18,12 @@ pub struct RunArgs {
     name: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// One input; `NAME=@FILE` reads its value from a file, and `@@` begins a value with `@`. A
-    /// list is given value by value.
+    /// One input of the workflow. For `NAME=@FILE`, the value is the content of the file. For a
+    /// value that begins with `@`, write `NAME=@@…`. For a list, repeat the option with each value.
     #[arg(long = "input", value_name = "NAME=VALUE")]
     inputs: Vec<String>,
-    /// Print each context document, with a stand-in for every output. No model is called.
+    /// Print the document that the agent of each goal would get, with placeholders for the outputs
+    /// of other goals. No model is called.
     #[arg(long)]
     dry_run: bool,
     /// Client to send as. Required if the config has several.
@@ -35,7 +36,7 @@ pub struct RunArgs {
     /// nothing twice.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Return as soon as the run is on record.
+    /// Return as soon as the journal has recorded the beginning of the run.
     #[arg(long)]
     no_wait: bool,
     /// Show nothing but the output.

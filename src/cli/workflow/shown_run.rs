@@ -128,8 +128,9 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run in the name of the client that opened the run. If this
-/// client has no right to watch, the command shows only recorded states.
+/// Follows the live channel of the run, which reports what models do now, in the name of the client
+/// that opened the run. If the organism does not permit this client to watch, the command shows
+/// only recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
@@ -173,9 +174,9 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to print a note after the organism refused to report the states of model calls. Returns
-/// false if the output is not for people. Also returns false if the organism has ended or cannot be
-/// reached, because the error of the submission already reports this.
+/// Whether to print a note about `error`, with which live events of the run ended. Returns true if
+/// the organism refused to send them and the output is for people. Returns false if the organism
+/// has ended or cannot be reached, because the error of the submission already reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })

@@ -26,8 +26,8 @@ const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
 pub struct CaseArgs {
-    /// Case files. With --from, the file to which the case is appended; without a file, the case is
-    /// printed.
+    /// Case files to run. With --from, the one file to which the new case is appended. If --from is
+    /// given without a file, the case is printed.
     #[arg(required_unless_present = "from", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Run nothing: write a case from the run in this thread.

@@ -14,7 +14,7 @@ use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
 
 /// Reports the problems of the cases: names that the config does not define, calls that the config
-/// does not permit, and claims that always hold, whatever a run does.
+/// does not permit, and claims that test nothing, because they hold for every run.
 pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     let mut problems = ConfigProblems::default();
     for case in cases {
@@ -135,8 +135,8 @@ fn goals_of(definition: &WorkflowDefinition) -> Vec<&str> {
     definition.goals.iter().map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Reports each path of `never` that no call can have. A claim that no call has this path would
-/// always hold, and so test nothing.
+/// Reports each path in `never` that no call of the workflow can have. Such a path tests nothing,
+/// because the case would pass for every run.
 fn check_never(
     case: &WorkflowCase,
     definition: &WorkflowDefinition,
@@ -174,9 +174,9 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and the first problem of another kind. Does not report a missing
-/// input together with an unknown input, because the author has probably misspelled the name of one
-/// input.
+/// Reports every unknown input, and at most one other problem, such as a missing input. Does not
+/// report a missing input after an unknown one, because the unknown name is probably a misspelling
+/// of the missing name.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

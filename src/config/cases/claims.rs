@@ -46,8 +46,9 @@ pub struct CaseExpectations {
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. Claims are grouped by the path of their call.
     pub payloads: Vec<PathClaims>,
-    /// Paths that no call may have. The path of a goal stands also for the parts of the goal. A
-    /// path that ends with `*` stands for every path that begins with the text before `*`.
+    /// Paths that no call may have. The path of a goal also covers the calls in its passes, items
+    /// and members. A path that ends with `*` covers every path that begins with the text before
+    /// `*`.
     pub never: Vec<CaseText>,
 }
 

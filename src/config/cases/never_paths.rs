@@ -13,8 +13,8 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// A part of the label of a goal's thread. The label begins with the name of the goal, and its
-/// parts follow.
+/// A part of the label of a thread in which a goal runs. The label consists of the goal's name,
+/// followed by these parts: for example `_` and the number of an item.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
@@ -23,8 +23,8 @@ enum LabelPart {
 }
 
 /// Whether a call can have this path. A path that ends with `*` stands for every path that begins
-/// with the text before `*`. If the path leads from a goal into a nested workflow or a role, checks
-/// only the path up to the goal.
+/// with the text before `*`. If the path continues after a goal, into a workflow that the goal
+/// calls or to an agent in a role, checks only the part up to the goal.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -53,8 +53,9 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms that the label of a thread of `goal` can have. Each label begins with the name
-/// of the goal, which the forms leave out. A goal that makes no calls itself has no forms.
+/// Returns patterns for the labels of all threads in which `goal` makes calls. A label is the
+/// goal's name, followed by a text that one of the patterns describes. Returns no patterns if the
+/// goal makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -93,9 +94,9 @@ fn labels_of(
     labels
 }
 
-/// Returns the forms of the labels of those threads in which a part of `goal` runs. A goal has, for
-/// example, one part for each item of a list. Each label begins with the name of the goal, which
-/// the forms leave out.
+/// Returns patterns for the labels of the threads that carry out `goal` or a part of it, such as
+/// one item of a list. A label is the goal's name, followed by a text that one of the patterns
+/// describes.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -168,8 +169,9 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` begins with a text of the form `label`, followed by a valid end of a path. If
-/// `is_beginning` is set, `rest` may also be just the beginning of such a text.
+/// Whether `rest`, the text of a path after the name of a goal, matches the pattern `label`,
+/// followed by an end that [`is_end`] accepts. The number of a further run, such as `-1`, may
+/// precede the end. If `is_beginning` is set, `rest` may also be the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {
@@ -199,9 +201,9 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether a path can end with `rest` after the label of a thread. `rest` may be empty. Otherwise
-/// it must name a thread beneath that thread, or a call that is made in that thread. If
-/// `is_beginning` is set, the name may be incomplete.
+/// Whether `rest` can follow the label of a goal's thread in a path. `rest` may be empty, may name
+/// a thread beneath the goal's thread, as in `.NAME`, or may name a listener that is called in the
+/// goal's thread, as in `/NAME`. If `is_beginning` is set, the name may be incomplete.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

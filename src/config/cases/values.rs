@@ -24,7 +24,8 @@ pub enum CaseInput {
     Payload(CaseText),
 }
 
-/// The answers and faults for all calls that have the same path. There is one for each turn.
+/// The answers and faults of a case for all calls that have the same path. Each entry is for one
+/// turn of an agent in its thread, or for one call of a listener.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,
@@ -46,8 +47,8 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case causes in place of an answer. The goal then fails with a failure code, and
-/// the variant has the name of this code.
+/// A fault that a case causes in place of an answer. Each variant has the name of the failure code
+/// with which the goal then fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

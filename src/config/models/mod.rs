@@ -1,5 +1,5 @@
-//! Reads the declared models, each from its table. The module `found` resolves the files, keys and
-//! routes that the models name.
+//! Reads the declared models, each from its table in the config. Afterwards, the submodule `found`
+//! resolves the files, keys and routes that the models name.
 
 mod found;
 

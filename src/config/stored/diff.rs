@@ -40,7 +40,7 @@ pub struct ConfigChange {
 }
 
 impl ComparedConfig {
-    /// Makes the comparable form of a config that was loaded from a file.
+    /// Prepares a config that was loaded from a file for a comparison.
     pub fn of_config(config: &Config) -> Self {
         let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
         let values = values_of(&config.text, Some(&config.stored.toml));
@@ -135,8 +135,8 @@ fn text_diff(
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key. For sections that the effective config leaves out, takes
-/// the values from the TOML text `toml`.
+/// Returns the values of a config by key, from the text of its effective config. An effective
+/// config leaves out some sections; their values come from `toml`, the TOML text of the config.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {

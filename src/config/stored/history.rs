@@ -13,8 +13,8 @@ pub struct BootConfig {
     pub position: Position,
     pub time: Time,
     pub epoch: u32,
-    /// Version of the core, the part of the pump that decides how messages are handled. This
-    /// version decides from `position` on.
+    /// Version of the core, the part of the pump that decides how messages are handled. The pump
+    /// uses this version from `position` until the next boot or reload.
     pub core_version: u32,
     /// Digest of the effective config.
     pub config: Digest,

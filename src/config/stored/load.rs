@@ -31,8 +31,8 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// The recorded texts yield another effective config in this version of the program than in the
-    /// version that recorded them.
+    /// The effective config that this version of the program makes from the recorded texts differs
+    /// from the recorded effective config.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
          another way than the version that stored it"

@@ -3,9 +3,8 @@
 //!
 //! The record of a boot lists texts, called blobs, by their digests. The first blob is the
 //! effective config. The second is a manifest ([`ConfigManifest`]), which lists the digests of the
-//! config file's text and of all files that the config names. In an older journal without
-//! manifests, the second blob is another text. The pump's core does not interpret the blobs, so the
-//! introduction of manifests needed no new version of the core.
+//! config file's text and of all files that the config names. In a journal from before manifests,
+//! the second blob is another text, and the configs cannot be loaded again.
 
 mod diff;
 mod history;
@@ -43,7 +42,7 @@ pub struct ConfigManifest {
     /// Digest of the effective config.
     #[serde(rename = "config")]
     pub config: Digest,
-    /// Name of the config file in its project.
+    /// File name of the config, without its directory.
     #[serde(rename = "file")]
     pub file: String,
     /// Digest of the config as TOML.
@@ -115,7 +114,8 @@ impl StoredConfig {
         Self { manifest, manifest_text, toml, files }
     }
 
-    /// Returns all texts that the journal stores. The manifest is the first.
+    /// Returns the texts of the stored config: the manifest, the config as TOML, and the files that
+    /// the config names. The journal stores each text as a blob, after the effective config.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let own = [self.manifest_text.as_str(), self.toml.as_str()];
         own.into_iter().chain(self.files.values().map(String::as_str))
@@ -152,7 +152,8 @@ impl StoredConfig {
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
     }
 
-    /// Returns the directories that must exist beside the files, from the outermost inwards.
+    /// Returns the directories that the config names. They must exist in each directory to which
+    /// the files are written. An outer directory comes before the directories within it.
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let own = self.manifest.directories.iter().map(String::as_str);
         own.filter(|name| *name != ".")

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use crate::ids::Digest;
 use crate::shipped::SCHEMA_PREFIX;
 
-/// Name of the config itself in every directory that it is written to.
+/// Name that the config file gets in each directory to which a stored config is written.
 pub const CONFIG_NAME: &str = "organism.toml";
 
 /// Directory for files from outside of the project.
@@ -81,8 +81,8 @@ fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// Returns the path without `.` components. Resolves each `..` that follows a name, but no symbolic
-/// links.
+/// Returns the path without `.` components. Removes each `..` together with the name before it, and
+/// keeps a `..` that has no name before it. Does not follow symbolic links.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";

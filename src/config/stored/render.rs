@@ -41,8 +41,8 @@ enum TextRule {
     Secret,
     /// An address. The address is stored if it cannot contain a secret, and replaced otherwise.
     Address,
-    /// The name of a variable. The text is replaced if it may be a key that the author wrote in
-    /// place of the name.
+    /// The name of a variable. The text is replaced if it may be a secret that the author wrote
+    /// here by mistake, instead of a variable's name.
     VariableName,
     File,
     Recording,
@@ -206,16 +206,16 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a text without filling in its variables. Notes each variable that has no default in
-    /// the text.
+    /// Writes a text without filling in its variables. Adds each variable that has no default in
+    /// the text to the variables that the config needs.
     fn reference(&mut self, written: &str) -> String {
         let without_default = variables::named_without_default(written).map(str::to_owned);
         self.rendered.variables.extend(without_default);
         quoted(written)
     }
 
-    /// Writes a reference to a variable, in place of the secret at `path`. `instead` is the
-    /// variable's default.
+    /// Writes a reference to an environment variable in place of the secret at `path`. The
+    /// reference contains `instead`, which applies if the variable is not set.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();

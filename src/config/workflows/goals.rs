@@ -217,8 +217,8 @@ impl WorkflowReader<'_> {
         Some(GoalTarget::Workflow { workflow: workflow?, payload: None, with: with? })
     }
 
-    /// Reads the payload name of a goal that calls a listener. A local name is resolved later, from
-    /// the schema of the listener.
+    /// Reads the payload name of a goal that calls a listener. If the name has no namespace, the
+    /// namespace is added later, from the payload names that the listener accepts.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,
@@ -435,7 +435,8 @@ impl WorkflowReader<'_> {
         Some(DelegatedRoles { agent: agent?, max: max?, depth: depth.unwrap_or(1), names })
     }
 
-    /// Makes a reader of a table that is a value within the table of a goal.
+    /// Makes a reader for an inner table of a goal: the table that is the value of `key`. If the
+    /// value is not a table, reports a problem and returns `None`.
     fn inner<'t>(
         &self,
         key: &str,

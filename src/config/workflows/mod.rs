@@ -160,7 +160,8 @@ pub(super) struct DeclaredWorkflow {
     /// Names of goals with a reported problem. References to these goals are not reported as
     /// unknown.
     pub unread: Vec<String>,
-    /// Names of the fields of the workflow's input. Empty if the input is a payload of a schema.
+    /// Names of the fields of the workflow's input, if the config declares the input as fields.
+    /// Empty if the input is a payload from a schema.
     pub inputs: Vec<Located<String>>,
 }
 

@@ -1,4 +1,5 @@
-//! Resolves the payload name of each goal from the payloads that its listener or workflow accepts.
+//! Completes the payload name of each goal. The candidates are the payload names that the goal's
+//! listener or workflow accepts.
 
 use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};
@@ -103,8 +104,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the error for a goal whose payload two peers accept: `listener`, which the goal calls, and
-/// `other`. The call would go to both.
+/// Makes the error for a goal that calls `listener`, if the peer `other` accepts the same payload.
+/// The call would go to both.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

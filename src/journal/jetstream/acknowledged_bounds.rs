@@ -1,12 +1,14 @@
 //! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
 //! that the stream once had.
 //!
-//! Servers may lose the end of a stream together with the bucket of the leases. So before a process
-//! leads, it queries every source that knows a record of the stream by position and hash. The
-//! sources are the projection and the state directory of this host, the last entry of the lease,
-//! and the projections of the other processes. No process leads a stream that is shorter than one
-//! of these bounds. If the stream has a different record at the position of a bound, the stream is
-//! forked, and no process leads it either.
+//! Servers may lose the end of a stream together with the leases, which state for each partition
+//! which process writes its stream. So before a process begins to write a stream, it queries every
+//! source that knows the position of a record of the stream. The sources are the projection and the
+//! state directory of this host, the directory with copied checkpoints, the last acknowledged
+//! record in the lease, and the projections of the other processes. A projection is a copy of the
+//! journal that a process makes from the stream. No process writes to a stream that is shorter than
+//! one of these bounds. If the stream has a different record at the position of a bound, the stream
+//! is forked, and no process writes to it either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -145,8 +147,8 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bound from one source alone: the projection in `data`, which follows the stream
-    /// of `options`.
+    /// Returns the bound from one source alone: the projection in `data`, which is a copy of the
+    /// stream that `options` names.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;

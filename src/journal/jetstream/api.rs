@@ -95,8 +95,8 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers that keep a stream. The server omits this object from its response if it is a single
-/// server without a cluster.
+/// The servers that keep a stream. The response of a single server without a cluster lacks this
+/// part.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]

@@ -33,8 +33,9 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits. In version 2, the texts of records have journal format 3. In
-/// version 3, they have journal format 4.
+/// Version of the encoding of commits. It also determines the format of the records in a commit:
+/// version 2 contains records of journal format 3, and version 3 contains records of journal format
+/// 4.
 const FORMAT: u32 = 3;
 
 /// Oldest version of the encoding that this program reads.
@@ -151,8 +152,9 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Journal(about), &[])
     }
 
-    /// Encodes the statement that a moved journal of `records` records is complete in the stream.
-    /// `epoch` is the epoch of the journal's last pump.
+    /// Encodes the end of a move: the statement that the stream now contains all `records` records
+    /// of the moved journal. `epoch` is the epoch of the last pump that wrote to the journal before
+    /// the move.
     pub fn moved(records: u64, epoch: u32) -> Self {
         Self::epoch(epoch, "the embedded journal").with(&CommitLine::Moved { records }, &[])
     }
@@ -161,7 +163,8 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// Encodes a group of a log. A checkpoint in the group covers the records before the group.
+    /// Encodes `group`: records, checkpoints and files that are appended to the journal together. A
+    /// checkpoint in the group covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let checkpoints = group.checkpoints.iter().copied();
         let written = checkpoints.fold(Self::default(), Self::checkpoint);
@@ -388,7 +391,8 @@ mod tests {
     /// The same messages in version 2 of the encoding.
     const FIXTURE_2: &str = include_str!("../../../tests/data/fixtures/stream-2.txt");
 
-    /// Returns messages that together contain every kind of line, each message with a description.
+    /// Returns messages that together contain every kind of item of a commit, each message with a
+    /// description.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
         let about = |partitions, moving| JournalIdentity {

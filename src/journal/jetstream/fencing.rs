@@ -1,6 +1,8 @@
-//! Fencing of a pump after another pump has taken over. The older pump stops when it finds a
-//! message with a newer epoch in the stream. `StreamPublisher::put_after` sets a header on each
-//! message. Because of this header, the server refuses further messages of the older pump.
+//! Fencing of a pump after another pump has taken over: the server refuses further messages of the
+//! older pump. In a header of each message, `StreamPublisher::put_after` names the last message of
+//! the stream that the pump knows. The server refuses the message if the stream has a later one,
+//! such as a message of the newer pump. The older pump stops when it finds a message with a newer
+//! epoch in the stream.
 
 use crate::journal::Error;
 
@@ -10,8 +12,8 @@ use super::publish::StreamPublisher;
 
 impl StreamPublisher {
     /// Verifies that no other pump has written to the stream after the last message that this pump
-    /// knows. Then no other pump leads: a pump that takes over first writes a message with its new
-    /// epoch, and only then delivers anything.
+    /// knows. Success shows that no other pump leads, because a new pump writes a message with its
+    /// epoch before it delivers anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {
@@ -25,8 +27,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for the unexpected message `found`. Its sequence number is the number that
-    /// this pump's next message should have got.
+    /// Returns the error for the message `found`, which the stream has at the sequence number that
+    /// this pump expected for its own next message.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

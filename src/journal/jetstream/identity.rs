@@ -1,6 +1,7 @@
-//! The organism that a stream belongs to, identified by the id of the organism's journal. The id is
-//! noted in the state directory when a start creates the journal, or when an operator adopts the
-//! journal. A host takes part only in the journal whose id it has noted.
+//! Verifies that a stream belongs to the organism that this host runs. The id of the organism's
+//! journal identifies the organism. A host notes this id in its state directory when it creates the
+//! journal, or when an operator lets the host take over an existing journal. A host joins only the
+//! journal whose id it has noted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ pub struct JoiningHost<'a> {
     pub state: &'a Path,
     /// Id of the journal that an operator adopts or moves.
     pub accepts: Option<Uuid>,
-    /// Damage that an operator accepts in the stream.
+    /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
     pub damage: OperatorAcceptance,
 }
 
@@ -57,9 +58,9 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the organism's id if the servers name none. Takes the id that an operator accepts,
-    /// else the id that this host knows, else a new id. Notes a new id in the state directory
-    /// before anything is sent.
+    /// Chooses the id of the organism's journal if the servers store no id yet. Takes the id of the
+    /// journal that an operator adopts or moves, else the id that this host has noted, else a new
+    /// id. Notes a new id in the state directory before anything is sent to the servers.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -75,13 +76,15 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Returns the journal id for the first message of an empty stream. In the first partition,
-    /// this is `organism`, the id of the organism's journal. All other partitions get new ids. The
-    /// first partition also gets a new id if an earlier stream with the id `organism` was lost.
+    /// this is `organism`, the id of the organism's journal. But if the state directory already has
+    /// files of that journal, an earlier stream of the journal was lost, and the first partition
+    /// gets a new id. All other partitions get new ids.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
 
-    /// Whether the state directory has checkpoints or a watermark of this journal.
+    /// Whether the state directory has files of this journal: its checkpoints, or its watermark,
+    /// which names the last acknowledged record.
     fn has_used(&self, journal: Uuid) -> bool {
         let Ok(entries) = std::fs::read_dir(self.state) else { return false };
         let id = journal.to_string();
@@ -133,7 +136,7 @@ fn connect(servers: &nats::Options, options: &Options) -> Result<JetStreamApi, E
     Ok(JetStreamApi { link: Arc::new(link) })
 }
 
-/// Whether the projection in `data` follows the stream of `options`.
+/// Whether the directory `data` has a projection of the journal in the stream of `options`.
 fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, Error> {
     if !data.join(DATABASE).exists() {
         return Ok(false);

@@ -148,9 +148,10 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record. Every renewal writes it into the bucket. Once this pump leads,
-    /// it is the last record of this pump. Before that, it is the record that the previous lease
-    /// entry named. So the bucket keeps that record even if this process never leads.
+    /// The last acknowledged record, which every renewal writes into the bucket. Until this pump
+    /// leads, this is the record that the previous holder's lease named, so that the bucket keeps
+    /// that record even if this pump never leads. Afterwards, it is the last acknowledged record of
+    /// this pump.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
     /// previous renewal has ended, so no renewal replaces a record by an older one.
@@ -398,8 +399,8 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
-/// Creates a key-value bucket with the settings that the `nats` command uses. Older servers refuse
-/// the request with which NATS clients create buckets.
+/// Creates a key-value bucket by creating the stream that stores the bucket. NATS clients use
+/// another request to create buckets, which older servers refuse.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,

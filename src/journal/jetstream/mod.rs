@@ -1,5 +1,6 @@
-//! The journal on JetStream: one stream for each partition, written only by the partition's pump,
-//! with a projection beside the pump for readers.
+//! The journal on JetStream. Each partition has one stream, to which only the partition's pump
+//! writes. The pump's host also keeps a projection for readers, which is a copy of the records in
+//! SQLite.
 //!
 //! A group of records is one message, or several messages if the group is large. The group is
 //! durable when the server acknowledges its last message. The server appends a message only
@@ -78,7 +79,8 @@ pub struct Options {
     /// Credentials of the system account. This account may query whether the servers sync a message
     /// before they acknowledge it.
     pub system: Option<Box<nats::NatsCredentials>>,
-    /// Public keys of the other hosts of this organism.
+    /// Public keys of the other hosts of this organism. Checkpoints that were signed with these
+    /// keys are trusted.
     pub known_keys: Vec<String>,
     /// Directory of this host into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,

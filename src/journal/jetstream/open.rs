@@ -48,8 +48,9 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// Opens the journal as [`StreamJournal::open`] does. `member` describes this host. It contains
-    /// the id of a journal if an operator adopts that journal for this host.
+    /// Opens the journal as [`StreamJournal::open`] does, for the host that `member` describes. If
+    /// an operator lets this host join an existing journal, `member` contains the id of that
+    /// journal.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -59,10 +60,10 @@ impl StreamJournal {
         Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`StreamJournal::open_as`] does, but continues from the snapshot of the
-    /// projection if `recovery` can restore the snapshot. In that case, a background thread
-    /// verifies the records before the snapshot while the pump runs. If the operator accepts
-    /// damage, deletes the snapshot and reads every record.
+    /// Opens the journal as [`StreamJournal::open_as`] does. If `recovery` can restore its state
+    /// from the snapshot of the projection, this function replays only the later records, and a
+    /// background thread verifies the earlier records while the pump runs. If the operator accepts
+    /// damage, the function deletes the snapshot and replays every record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -170,9 +171,10 @@ impl StateRecovery for BegunRecovery<'_> {
 }
 
 /// Maps an error of a pump's first append in a new epoch. [`Error::Stopped`] shows that the stream
-/// already has another message of the same epoch at this place. Either another pump began the epoch
-/// at the same moment, or this process began it earlier and got no acknowledgement. In both cases
-/// the function returns [`Error::Fenced`], so that this process becomes a standby again.
+/// already has another message with the same epoch where the pump's message should be. The message
+/// comes from another pump that began the epoch at the same moment, or from an earlier attempt of
+/// this process whose acknowledgement was lost. In both cases, returns [`Error::Fenced`], so that
+/// this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },

@@ -1,6 +1,6 @@
-//! The number of partitions of a journal, and the id of the organism's journal. An entry in the
-//! bucket of the leases contains both values. The first message of each stream permanently states
-//! the number of partitions and the name of the organism.
+//! The number of partitions of the organism's journal, and the id of this journal. One entry in the
+//! bucket of leases contains both. The first message of each stream also states the number of
+//! partitions, which never changes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,8 +28,8 @@ struct PartitionCount {
 /// entry at the same moment as this pump.
 const TRIES: usize = 3;
 
-/// Lock: the partitions of one process begin a journal one after another, so that all of them note
-/// the same id.
+/// Lock: the partitions of one process begin a journal one after another, so that all partitions of
+/// the process note the same journal id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. Refuses a config whose number of partitions differs

@@ -21,8 +21,9 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection; `last` is the last of them. `mark` is a
-    /// message of the stream. No message up to `mark` contains a record after `last`.
+    /// The stream has all records of the projection; `last` is the last of them. The projection
+    /// continues to read the stream after the message `mark`, because no message up to `mark`
+    /// contains a record after `last`.
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record. The projection has later records, or it has files that the
     /// stream lacks, such as configs.
@@ -48,7 +49,8 @@ pub(super) struct ProjectionComparison {
     pub blobs: HashSet<Digest>,
     /// Position of the last record of the stream.
     pub records: Position,
-    /// Whether the stream contains the start of a pump.
+    /// Whether the stream contains a message that begins an epoch. Every start of a pump writes
+    /// such a message, and so does the end of a move.
     pub has_epoch: bool,
     /// First record whose MAC in the stream differs from its MAC in the projection.
     pub other_mac: Option<Position>,
@@ -59,9 +61,9 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file with wrong bytes in the stream: the number of its message, and its digest, which
-    /// these bytes do not match. No host can read the stream beyond that message, so a later copy
-    /// of the file repairs nothing.
+    /// First file in the stream whose bytes do not match its digest: the number of the file's
+    /// message, and the digest. No host can read the stream beyond this message, so publishing the
+    /// file again after it repairs nothing.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 

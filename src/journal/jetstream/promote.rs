@@ -236,8 +236,9 @@ impl CopiedPrefix {
 }
 
 impl MoveStatements {
-    /// Compares the next group of the stream with the journal. `compared` is the comparison up to
-    /// the end of that group. Returns an error if the group differs from the journal.
+    /// Checks `contents`, the next group of the stream, against the journal that is being moved.
+    /// `compared` is the result of comparing the records, checkpoints and files of the stream up to
+    /// the end of this group. Returns an error if the group does not belong to the journal.
     fn take(
         &mut self,
         options: &Options,

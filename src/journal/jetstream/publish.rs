@@ -1,12 +1,16 @@
 //! Appends a group to the stream: durably, exactly once, and only if no other pump wrote meanwhile.
 //!
-//! Every message names the sequence number of the message that must precede it. The id of a message
-//! is made from its content and, for a retry, from the number of the retry. A retry needs another
-//! id: a failed server may have passed the first id to its successor without the message, and the
-//! successor then refuses that id for two minutes as a duplicate. No retry is stored twice, since
-//! only one message can have that sequence number. If the server reports that the sequence number
-//! is taken, or does not answer, the publisher reads the message with that number. If that message
-//! is the publisher's own, it counts as acknowledged; otherwise this pump is fenced.
+//! Every message names the sequence number of the message that must precede it, so the server can
+//! store the message only at the next sequence number. A retry names the same predecessor, so it is
+//! never stored in addition to the first attempt. If the server does not answer, or reports that
+//! the stream already has a message at that place, the publisher reads the message there. If this
+//! is the publisher's own message, the append has succeeded. If it is another message, another pump
+//! has written to the stream, and this pump must stop.
+//!
+//! The id of a message is made from its place and its content and, for a retry, from the number of
+//! the retry. A retry needs another id: a failed server may have passed the first id to its
+//! successor without the message, and the successor then refuses that id for two minutes as a
+//! duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! silence, the publisher sends small requests until one is answered, and only then publishes a
@@ -168,9 +172,9 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// Returns the error for an acknowledgement with an unexpected sequence number: `at` instead of
-    /// `meant`. Older servers send this acknowledgement for a duplicate id. They then state the
-    /// number of the message that had the id first.
+    /// Returns the error for an acknowledgement that states the sequence number `at` although the
+    /// message should have got the number `meant`. Older servers acknowledge a message with a
+    /// duplicate id in this way: they state the number of the earlier message with the same id.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(

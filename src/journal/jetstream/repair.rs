@@ -2,8 +2,9 @@
 //! repair publishes the missing records again, from a projection that has all records of the
 //! stream. In the other kind, an operator continues with the stream as it is.
 //!
-//! A repair is noted in the state directory before it begins, and the note stays until the repair
-//! is recorded. So a repair that was killed resumes, and is recorded once.
+//! Before a repair begins, this module writes a note about it into the state directory. The caller
+//! records the finished repair in the journal, and then removes the note. So an interrupted repair
+//! resumes, and the journal records it once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,8 +195,9 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the stream has lost messages but no records. This is so if the lease names a later
-    /// message than the last one of the stream, but no later record than `last`.
+    /// Whether the stream has lost messages at its end that contained no records, such as messages
+    /// with only a checkpoint. This is so if the lease names a later message than the last one of
+    /// the stream, but no later record than `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -301,7 +303,9 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// Returns the last record that a note in the state directory or a copied checkpoint mentions.
+    /// Returns the last record that this host knows from outside the stream and the projection:
+    /// from the watermark in the state directory, or from a copy of a checkpoint. Returns 0 if
+    /// there is none.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };

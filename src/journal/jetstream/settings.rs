@@ -54,8 +54,8 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of settings. If a stream has a setting that this module does not know, the
-/// setting must have one of these values. Any other value could make messages appear, vanish or
+/// Values with which a setting of a stream has no effect. A setting that this module does not know
+/// must have one of these values, because any other value could make messages appear, vanish or
 /// change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 

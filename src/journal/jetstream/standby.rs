@@ -27,7 +27,7 @@ pub(super) struct StreamHost {
     pub api: JetStreamApi,
     pub options: Options,
     pub directories: PumpDirectories,
-    /// Damage that an operator accepts in the stream.
+    /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
     pub damage: OperatorAcceptance,
 }
 
@@ -225,9 +225,10 @@ impl FollowedProjection {
     }
 
     /// Opens the projection, and verifies that it is intact and comes from this stream. `before` is
-    /// the result of [found](Self::found). If the stream has lost or changed a record, returns an
-    /// error that names the sources in `bounds` with this record. Without `bounds`, the error names
-    /// only the projection.
+    /// the result of [found](Self::found). `bounds` contains records that the stream once had, each
+    /// with its source, such as the projection of another host. If the stream has lost or changed a
+    /// record, returns an error that names the sources that contradict the stream. Without
+    /// `bounds`, the error names only this projection.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -275,8 +276,9 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than one of the `bounds`, or that has a different record at
-    /// the position of a bound. The caller has read the whole stream, up to message `seq`.
+    /// Refuses a stream that lacks a record of `bounds`, or has a different record at its position.
+    /// Each bound is the last record of the stream that one source knows, such as the lease. The
+    /// caller has read the whole stream, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

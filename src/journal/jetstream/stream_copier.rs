@@ -46,8 +46,8 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Begins the stream of `journal`. No pump writes to the stream until [`CommitEncoder::moved`]
-    /// is published.
+    /// Publishes the first message of the stream, which names `journal` and states that it is being
+    /// moved. So no pump writes to the stream until [`CommitEncoder::moved`] is published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,
@@ -67,8 +67,9 @@ impl<'c> StreamCopier<'c> {
         Ok(())
     }
 
-    /// Publishes the records after `after` up to `last`, and each checkpoint at its position. Calls
-    /// `published` with the last record of each group.
+    /// Publishes the records that follow position `after`, up to and including `last`, and each
+    /// checkpoint directly after the records that it covers. After each group that has reached its
+    /// full size, calls `published` with the position of the group's last record.
     pub fn publish_records(
         &self,
         after: Position,

@@ -20,9 +20,10 @@ use super::{Options, read_failed};
 /// damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
-    /// First and last record of the unproved end of the stream. No MAC of a pump covers these
-    /// records, or the MACs of this host contradict them. The range may include later records of
-    /// other hosts.
+    /// First and last record of the unproved end of the stream, which reaches to the stream's last
+    /// record. It begins after the last MAC. But if the last MAC of this host's key is wrong, it
+    /// begins after the last record that a right MAC of this key covers, even if later records have
+    /// MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
     /// Last record of a stream that may have been written before MACs existed. Set only if no
     /// record of the stream has a MAC.

@@ -16,13 +16,13 @@ pub struct BackedUp {
     /// The last record in the copy.
     pub last: Position,
     pub blobs: usize,
-    /// Number of checkpoints, up to `last`, that were copied from the file outside the journal.
+    /// Number of checkpoints, up to `last`, that were copied from the file in the state directory.
     pub checkpoints: usize,
 }
 
-/// Copies the journal in `data` with its blobs into `to_data`. The copy is the journal as it was
-/// after one commit. Also copies the checkpoints outside the journal into `to_state`, as far as the
-/// copied journal contains them. Never copies the signing key.
+/// Copies the journal in `data` with its blobs into `to_data`, while a pump may continue to write.
+/// The copy ends with a whole commit. Also copies those checkpoints from `state` to `to_state` that
+/// the copied journal contains. Never copies the signing key.
 ///
 /// Nothing is overwritten: an existing file is an error.
 pub fn back_up(

@@ -33,8 +33,9 @@ fn no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
     extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-/// Makes SQLite keep the plan of a prepared statement for all values of its parameters. Otherwise,
-/// SQLite prepares many statements again for each value, which takes longer than most queries.
+/// Makes SQLite keep the plan of a prepared statement for all values of its parameters. By default,
+/// SQLite may choose the plan for the present values, and prepare the statement again for other
+/// values, which takes longer than most queries.
 pub fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }

@@ -88,8 +88,9 @@ const DROP_VIEWS: &str = "DROP VIEW IF EXISTS thread; DROP VIEW IF EXISTS messag
                           DROP VIEW IF EXISTS refusal; DROP VIEW IF EXISTS disposition; \
                           DROP VIEW IF EXISTS fact";
 
-/// Statement that adds the MAC column. New journals and tables of earlier versions get the column
-/// by the same statement, so that SQLite stores the same text for the table.
+/// Statement that adds the MAC column, to the table of a new journal as well as to a table of an
+/// earlier version. So SQLite stores the same definition of the table in both cases, and a start
+/// can verify the table by comparing definitions.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 
 /// Key in table `meta` under which a projection stores its position in its stream.
@@ -202,9 +203,10 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Runs the writes of `fill` in one transaction. Fails if another pump has begun a newer epoch.
-    /// If the table of trees is due for an update, the transaction also updates this table. Any
-    /// error rolls back the whole transaction.
+    /// Calls `fill`, which writes to the database, within one transaction. Fails if another pump
+    /// has begun a newer epoch. If the table of trees lacks at least
+    /// [`limits::TREES_REFRESH_RECORDS`] records, or must be written for another reason, the
+    /// transaction also updates this table. Any error rolls back the whole transaction.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,

@@ -107,11 +107,11 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the journal's
-    /// unproved end, if it has such an end. Records at the end are unproved if no MAC of a pump
-    /// covers them, or if the MACs of this host contradict them. If no record has a MAC, all
-    /// records are unproved. The exception is a journal of which this host has acknowledged no
-    /// record: such a journal has no unproved end.
+    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the unproved
+    /// end, which consists of the last records that no right MAC of a pump covers; `None` if there
+    /// are none. A journal without any MAC is unproved from its first record, except if this host
+    /// has no watermark of the journal: it may then be older than MACs, and the function returns
+    /// `None`.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -126,10 +126,8 @@ impl LockedJournalDir {
     /// Reads and verifies every record of the file, and opens the file for writing.
     ///
     /// A connection takes the write lock before the first record is read, and keeps it until all
-    /// records are verified. So no record in the write-ahead log escapes the verification. A killed
-    /// pump may have left a commit in the write-ahead log that the log's index does not list.
-    /// Without the lock, this commit would become visible after the verification, as soon as the
-    /// last reader closes the index.
+    /// records are verified. Otherwise, a commit that a killed pump left in the write-ahead log
+    /// could become visible after the verification.
     pub(super) fn prove(
         self,
         purpose: OpenPurpose,
@@ -304,8 +302,8 @@ pub struct FoundJournal {
     pub covered: Position,
     /// The last record that the journal keeps.
     pub last: Position,
-    /// Loss that an operator accepts now. The marks outside the file show that the file lacks
-    /// records or checkpoints.
+    /// Loss of records or checkpoints that an operator accepts with this start. The loss is known
+    /// from the watermark and the checkpoints outside the file.
     pub loss: AcceptedLoss,
     /// Records that followed `last` in the file. The commit of the operator's action removes them.
     /// [`TakenOut::file`] is a copy of them.
@@ -313,13 +311,15 @@ pub struct FoundJournal {
     /// Number of checkpoints that the state directory has and the file lacks. The commit of the
     /// operator's action restores them.
     pub put_back: usize,
-    /// New name of a file that was in the journal's place and was not a journal.
+    /// New path of a file that was found in place of the journal's file and was not a journal;
+    /// `None` if there was no such file.
     pub set_aside: Option<PathBuf>,
 }
 
 impl SqliteJournal {
     /// Opens the journal in directory `data`, or creates one, and passes every record to `visit`,
-    /// in order. `state` is the directory with the signing key and the marks outside the file.
+    /// in order. `state` is the directory with the signing key, the watermark of acknowledged
+    /// records, and the checkpoints.
     ///
     /// Drops a commit that a crash interrupted before its acknowledgement. Returns
     /// [`Error::Broken`] if an acknowledged record is missing or different.
@@ -508,8 +508,8 @@ impl LockedJournalDir {
         matches!(JournalReader::open(&self.data), Err(Error::Unreadable { .. }))
     }
 
-    /// Reads the records up to `end`, and compares them with the marks outside the file. Changes
-    /// nothing, so that a damaged journal can be examined.
+    /// Reads the records up to `end`, and compares them with the watermark and the checkpoints
+    /// outside the file. Changes nothing, so that a damaged journal can be examined.
     fn prove_file(
         &self,
         purpose: OpenPurpose,
@@ -592,7 +592,7 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records that follow the last verified record. `db` holds the write lock. It also
+/// Verifies the records that follow the last verified record. `db` holds the write lock, so it also
 /// sees records that a killed pump committed without updating the index of the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
@@ -631,8 +631,9 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Returns a sealer for the MACs of further commits. If the last MAC covers the last record, the
-/// first further MAC continues its chain. Otherwise, it begins a new chain.
+/// Returns the sealer, which makes the MACs of further commits. If a MAC of this host's key covers
+/// the last record, the next MAC continues the chain of that MAC. Otherwise, the next MAC begins a
+/// new chain.
 fn sealer(
     key: &CheckpointKey,
     journal: Uuid,

@@ -141,8 +141,8 @@ pub struct RecordProof<'f> {
     pub is_old: bool,
 }
 
-/// Records of a stream that follow the last record of a projection. They are judged before they are
-/// written to the projection.
+/// Records of a stream that follow the last record of a projection. The reader of the stream checks
+/// their MACs before it writes records to the projection.
 pub struct RecordsAhead {
     /// Epoch of the pump that wrote the last record read.
     pub epoch: u32,
@@ -212,10 +212,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the items `taken` in one commit. The commit also stores `epoch`, the epoch of the
-    /// pump that wrote the items. If this process dies before the projection has caught up, the
-    /// next process needs the stored epoch. `judge` runs before anything is written, and may refuse
-    /// the items.
+    /// Appends the items `taken` in one commit, together with `epoch`, the epoch of the pump that
+    /// wrote them. After a restart, the next process does not read these items again, so it takes
+    /// the epoch from the projection. `judge` runs before anything is written, and may refuse the
+    /// items.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

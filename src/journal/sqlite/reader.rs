@@ -50,7 +50,7 @@ impl JournalMetadata {
 pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
-    /// Whether the journal's table of steps has a column for MACs.
+    /// Whether the table `step`, which has one row for each record, has a column for MACs.
     has_mac: bool,
 }
 

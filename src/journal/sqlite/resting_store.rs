@@ -1,5 +1,6 @@
-//! Stores trees and client keys that a pump has moved out of its memory. Each tree or key is stored
-//! as a text.
+//! Stores trees and client keys that a pump has moved out of its memory. A client key is the key
+//! under which a client may repeat a submission. The state of each tree or client key is stored as
+//! a text.
 //!
 //! The texts are in a working file of the pump. A snapshot contains a file of the same form. After a
 //! start from a snapshot, the store reads that file in place: texts that the pump stores go to a new

@@ -17,8 +17,8 @@ use super::row;
 
 type RowChunk = Result<Vec<HashedRecord>, Error>;
 
-/// Passes records to `visit`, in order: all records that follow the last record of `heads`, up to
-/// `last`. With each record, `visit` gets the heads as they are after this record.
+/// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
+/// each record to `visit`, in order, with the heads as they are after this record.
 pub fn scan(
     data: &Path,
     last: Position,

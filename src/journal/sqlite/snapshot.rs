@@ -1,11 +1,13 @@
 //! Snapshots: the state of a pump at a checkpoint, so that a start need not read every record.
 //!
-//! A snapshot is three files in the state directory, beside the host's key: a database with the
-//! texts of all trees and client keys, a database with the heads of all trees, and a header that
-//! the key signs. The header names the digests of the two databases, and is written last. A start
-//! compares the digests, and then reads from the databases only the parts that it needs. The pump
-//! goes on reading from them, and never writes to them. The snapshot is in the state directory, so
-//! that a program that can write only to the journal's directory cannot change the snapshot.
+//! A snapshot is three files in the state directory, beside the host's signing key. The first file
+//! is a database with the states of all trees, and of the keys under which clients may repeat
+//! submissions. The second is a database with the heads of all trees. The third is a header that is
+//! signed with the host's key. The header names the digests of the two databases, and is written
+//! last. A start compares the digests, and then reads from the databases only the parts that it
+//! needs. The pump goes on reading from them, and never writes to them. The snapshot is in the
+//! state directory, so that a program that can write only to the journal's directory cannot change
+//! the snapshot.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
 //! journal does not have its checkpoint, the start ignores the snapshot and reads every record.
@@ -81,9 +83,9 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Length of the chain of earlier snapshots on which this snapshot builds. Each snapshot of the
-    /// chain builds on the one before it. A snapshot that is made from every record has the number
-    /// 0.
+    /// Number of earlier snapshots in the chain of this snapshot. Each snapshot of a chain is made
+    /// from the previous one and the records after it. A snapshot that is made from every record
+    /// begins a chain, and has the number 0.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -109,8 +111,9 @@ struct SnapshotHeader {
     heads: Digest,
 }
 
-/// The directory with the snapshots of one journal. Also contains the values that a snapshot must
-/// match to be used: the key, the journal and the version of the core.
+/// The state directory with the snapshots of one journal, and the values that a snapshot must match
+/// to be used: the host's key, the journal, and the version of the core, whose rules compute the
+/// pump's state.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -170,8 +173,8 @@ impl SnapshotPlace<'_> {
         self.assemble(header, heads, store).map(Some)
     }
 
-    /// Copies the snapshot's databases to `copies` and reads the snapshot from the copies. The
-    /// returned snapshot continues to use the copies, and may change them.
+    /// Copies the snapshot's databases to the paths in `copies`, and reads the snapshot from these
+    /// files. The returned snapshot continues to use the files, and may change them.
     fn load_copy(
         &self,
         copies: &SnapshotFiles,
@@ -277,9 +280,10 @@ impl SnapshotPlace<'_> {
         }
     }
 
-    /// Begins a draft of the next snapshot with the content of the present snapshot. After
-    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty instead, so that an error
-    /// in one snapshot does not stay in all later snapshots.
+    /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with
+    /// the content of the present snapshot, so any error in that content is copied, too. After
+    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots of this kind, the draft begins empty, and the
+    /// next snapshot is made from every record.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

@@ -97,9 +97,10 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts to verify the records before a snapshot in the background. The journal was opened
-    /// from this snapshot. `claim` is the input of the verification. `known` and `redactions` come
-    /// from the records after the snapshot.
+    /// Starts to verify, in the background, the records before the snapshot from which the journal
+    /// was opened. `claim` is the input of the verification, except for the damage that operators
+    /// accepted in recorded actions. The function adds this damage from `known` and `redactions`,
+    /// because a later record may accept damage in an earlier one.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -120,9 +120,9 @@ impl JournalReader {
     /// table must be written again. Returns an error if the structure of the table is damaged,
     /// because such a table cannot be written again.
     ///
-    /// If `heads` continue from a snapshot, `snapshot` is the position of the snapshot. In this
-    /// case, only trees with later records are compared; [`JournalReader::agrees_about_older`]
-    /// compares the other trees.
+    /// Without a snapshot, compares the whole table. If `heads` continue from a snapshot,
+    /// `snapshot` is its position, and the function compares at most the trees with records after
+    /// this position. [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &mut TreeHeads,
@@ -146,9 +146,9 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks heads as unsaved, so that the next update of the table of trees writes them. These are
-    /// the heads of all trees with a record after `refreshed`, up to `snapshot`. The table may lack
-    /// these records, because it may be older than the snapshot.
+    /// Marks heads as unsaved, so that the next update of the table of trees writes them.
+    /// `refreshed` is the last record that the table includes, and precedes `snapshot`. The marked
+    /// heads are those of all trees with a record after `refreshed`, up to `snapshot`.
     fn note_between(
         &self,
         refreshed: Position,
@@ -184,8 +184,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads`. For a tree that has grown after the last
-    /// record of `heads`, compares only the beginning of the tree.
+    /// Whether the table of trees agrees with `heads`. The table may include records after the last
+    /// record of `heads`. For a tree with such records, compares only the tree's first record.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");

@@ -78,8 +78,8 @@ impl JournalReader {
     }
 
     /// Begins a read transaction. Until the transaction is dropped, all reads see the same records
-    /// and take the file lock only once. Returns `None` if a read transaction has already begun; it
-    /// continues.
+    /// and take the file lock only once. Returns `None` if this reader already has an open read
+    /// transaction, which then remains open.
     pub fn view(&self) -> Result<Option<Transaction<'_>>, Error> {
         if !self.db.is_autocommit() {
             return Ok(None);

@@ -68,7 +68,7 @@ pub fn epoch(db: &Connection) -> rusqlite::Result<u32> {
         .query_row([], |row| row.get(0))
 }
 
-/// Whether the table of steps has a column for MACs.
+/// Whether the table `step`, which has one row for each record, has a column for MACs.
 pub fn has_mac(db: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM pragma_table_info('step') WHERE name = 'mac'";
     db.query_row(sql, [], |row| row.get(0))

@@ -104,8 +104,8 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS. The messages that are sent during the pause arrive together when
-    /// the program continues.
+    /// Pauses a program on NATS. When the program continues, it finds all messages that were sent
+    /// during the pause at once, such as a delivery with its cancel.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
@@ -211,8 +211,9 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell that runs a program. Returns the shell, and a pipe whose end shows that the
-    /// program inside the shell has ended.
+    /// Starts a shell that runs `sleep` as the tested program. Returns the shell, and a pipe that
+    /// `sleep` holds open. The pipe reaches its end when `sleep` has ended, even if the shell ends
+    /// at another time.
     fn wrapped(folder: &Path) -> (NatsProgram, File) {
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

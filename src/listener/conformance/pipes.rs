@@ -65,8 +65,8 @@ impl<'t> PipedProgram<'t> {
         self.ends_without_more().await
     }
 
-    /// Checks the program's answers to a delivery that is then cancelled. The program must send one
-    /// frame for the delivery, and no further frame for the cancel.
+    /// Sends a delivery together with its cancel, and checks the program's answers. The program
+    /// must answer the delivery exactly once, and must not answer the cancel.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);

@@ -1,5 +1,5 @@
-//! One delivery that the kit has received and not finished. Also the NATS messages that the kit
-//! sends about this delivery.
+//! A delivery that the kit has received and not answered yet, and the sender of the NATS messages
+//! about the delivery, such as its answer.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

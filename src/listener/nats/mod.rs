@@ -256,10 +256,10 @@ impl KitState {
         }
     }
 
-    /// Reports to the pump each operation that the servers denied after `after`, so that the pump
-    /// records the denial. Returns the time of the last denial. Omits denied publishes of answers:
-    /// a report is published beneath the same subject as answers, so the servers would deny the
-    /// report, too.
+    /// Reports to the pump each operation that the servers denied later than `after`, so that the
+    /// pump records the denial. Returns the time of the last denial. Does not report a denied
+    /// publish of an answer: reports and answers have subjects with the same prefix, so the servers
+    /// would deny the report, too.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -382,7 +382,8 @@ impl KitState {
     }
 
     /// Sends the last answers. Waits only a limited time for an unreachable server. If the answers
-    /// are lost, the pump delivers their calls again when the leases of the deliveries end.
+    /// are lost, this replica's leases on their deliveries end, because they are no longer renewed,
+    /// and the pump delivers the calls again.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);

@@ -165,9 +165,10 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice to send with a request. The API expects the limit of one call inside the
-/// tool choice. So a request that has this limit and no tool choice gets the tool choice `auto`.
-/// Returns `None` for a request that has neither.
+/// Returns the tool choice to send with a request. In the API, the limit of one tool call per
+/// answer is a field of the tool choice. So a request that has this limit but no tool choice gets
+/// the tool choice `auto`. Returns `None` for a request that has neither the limit nor a tool
+/// choice.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -203,7 +204,7 @@ fn message<'a>(message: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a>
     AnthropicMessage { role: message.role.as_str(), content }
 }
 
-/// Writes a message of the user's side. The tool results come first.
+/// Returns the content of a message with the role `user`: the tool results, then the texts.
 fn user_parts(message: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     let results = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Result { id, text, failed } => {
@@ -255,7 +256,8 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// The rest of an answer: the text and the calls that are not written yet.
+/// The text and the calls of an answer, which are written to `parts` piece by piece. `texts_taken`
+/// and `calls_taken` state how much of them `parts` already contains.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
@@ -266,8 +268,8 @@ struct UnwrittenParts<'a> {
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes the next part of the text and of the calls. Afterwards, the first `text` bytes and
-    /// the first `calls` calls of the answer are written.
+    /// Writes the next text and calls to `parts`. Afterwards, `parts` contains the first `text`
+    /// bytes of the answer's text and the first `calls` of its calls.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

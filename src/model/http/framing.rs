@@ -27,7 +27,7 @@ pub(super) enum BodyFraming {
     Broken,
 }
 
-/// Framing at the end of a body, when no bytes of the body remain.
+/// Framing of a body of which no bytes remain, because the body is empty or has ended.
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
@@ -72,8 +72,9 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Reads the beginning of `rest`, and appends the bytes of the body in it to `body`. Returns
-    /// the next framing, and the number of consumed bytes. Returns `None` if more input is needed.
+    /// Decodes the next piece of the input `rest`, and appends those of its bytes that belong to
+    /// the body to `body`. Returns the next framing, and the number of bytes that were consumed.
+    /// Returns `None` if the piece has not arrived completely, or if the framing is already broken.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {

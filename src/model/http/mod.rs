@@ -2,7 +2,7 @@
 //!
 //! Each call has its own connection. The connection is closed at the end of the call, or when the
 //! response is dropped. So no call uses a pooled connection that the server has closed. Redirects
-//! are not followed. This module must not know models.
+//! are not followed. This module must not interpret the content of requests and responses.
 
 mod connect;
 mod endpoint;

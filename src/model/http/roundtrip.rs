@@ -216,8 +216,8 @@ struct RequestWriter {
 
 impl RequestWriter {
     /// Writes as much of the request as the connection accepts. Returns `Ready` once the whole
-    /// request is written or the server has stopped reading. The response then shows the caller
-    /// which of the two happened.
+    /// request is written or writing has failed. After a failure, the caller still reads from the
+    /// connection, because the server may have responded before it stopped reading.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

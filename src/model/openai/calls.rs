@@ -1,4 +1,5 @@
-//! Assembles native calls from the pieces in which they are streamed.
+//! Assembles native calls, which are tool calls in the form of the provider's API, from the pieces
+//! in which the provider streams them.
 
 use std::borrow::Cow;
 
@@ -68,9 +69,9 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// Returns the native call to which a piece with this index and id belongs. Usually, the index
-    /// identifies the call. If the id differs from the id of that call, begins a new call, because
-    /// some servers give all calls the same index.
+    /// Returns the native call that a piece with this `index` and `id` continues, which is the last
+    /// call with the same index. If there is no such call, or if that call has another id, begins a
+    /// new call: some servers give all calls the same index. An empty id fits every call.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {

@@ -182,8 +182,9 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Writes a message of the user's side. Tool results come first, because they must directly follow
-/// the calls that they answer. All other blocks follow.
+/// Writes a message of the user as messages of the API. The tool results come first, one message
+/// each, because they must directly follow the calls that they answer. A message with the texts
+/// follows.
 fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

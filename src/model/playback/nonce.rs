@@ -1,14 +1,15 @@
-//! The nonce of a turn. A model writes its report into named slots, and the names of these slots
-//! contain the nonce. A recording cannot know the nonce of a later run, so recorded texts contain
-//! `{{nonce}}` instead.
+//! The nonce of a turn. With the transport `xml-final`, a model writes its report into a slot,
+//! which is an XML element whose name contains the nonce of the turn. A recording cannot know the
+//! nonce of a later run, so recorded texts contain `{{nonce}}` instead.
 
 use crate::model::request::{ChatRole, ModelRequest};
 
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// Returns the nonce of a request's turn. The last text of the request names one or more slots in
-/// which the model writes its report. The name of the last slot contains the nonce.
+/// Returns the nonce of a request's turn. The last text of such a request shows the start tag of a
+/// slot, such as `<NONCE-FINAL format="xml">` with the nonce in place of `NONCE`. Returns `None` if
+/// the last text shows no slot.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

@@ -46,8 +46,9 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the payloads inside `<tool_result>` elements. Old versions of this program escaped
-/// these payloads as a whole when they wrote a prompt.
+/// Unescapes the content of `<tool_result>` elements. Old versions of this program wrote a payload
+/// into such an element as escaped text, with `&lt;` in place of `<`. Content that begins with `<`
+/// stays unchanged.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,9 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
-//! A recording identifies a turn by agent, thread labels and turn number. Turns under different
-//! root threads can therefore be the same turn of the recording. The recording then keeps the turn
-//! of the first of these root threads. Nonces differ between runs, so the recording contains a
-//! placeholder in place of a nonce.
+//! A recording identifies a turn by agent, thread labels and turn number, but not by its root
+//! thread. If several root threads have a turn with the same three values, the recording keeps only
+//! the turn of the root thread that was recorded first. Nonces differ between runs, so the
+//! recording contains a placeholder in place of a nonce.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,8 +24,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// The turns that were collected so far. Lock: also held while the file is written. Otherwise,
-    /// an older state of the turns could replace a newer one in the file.
+    /// The turns that were collected so far. The lock is also held while the file is written, so
+    /// that no older state of the turns replaces a newer one in the file.
     collected: Mutex<CollectedTurns>,
 }
 

@@ -28,7 +28,8 @@ fn unnamed() -> String {
 pub(super) struct RecordedTurn {
     #[serde(rename = "agent")]
     pub agent: ListenerName,
-    /// Labels of the thread beneath its root, such as `research`; empty for the root thread.
+    /// The part of the thread's id after the id of its root thread, such as `research`; empty for a
+    /// root thread.
     #[serde(rename = "thread", default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
     #[serde(rename = "turn")]
@@ -37,9 +38,9 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// Whether playback fills no placeholder in the text except `{{nonce}}`. Needed for a text with
-    /// a `{{` that begins no placeholder. If the turn has no nonce, even `{{nonce}}` is left
-    /// unchanged.
+    /// Whether playback replaces only `{{nonce}}` in the text, and leaves every other `{{`
+    /// unchanged. The recorder sets this for an answer that itself contains `{{`. If the turn has
+    /// no nonce, playback leaves `{{nonce}}` unchanged, too.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

@@ -203,8 +203,9 @@ fn is_about_credit(kind: &str) -> bool {
     ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
 }
 
-/// Parses an error body in any of the known forms. The forms are plain text, and JSON with an
-/// object `error`, a text `error`, `message` or `detail`, or a list of these.
+/// Parses an error body, which is plain text or JSON. In JSON, the error is the value of `error`,
+/// or the whole body if there is no `error`. The error is a text, or an object with the text in
+/// `message` or `detail`. If the body is a JSON list, its first item is parsed.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {

@@ -99,7 +99,8 @@ pub(super) trait AnswerReader: Send {
         out: &mut AnswerWriter<'_>,
     ) -> Result<ReadProgress, StreamFault>;
 
-    /// Returns the summary of the stream. Called after the terminator.
+    /// Returns the result of the whole stream. Must be called after the terminator of the stream
+    /// was read.
     fn finish(&mut self) -> StreamSummary;
 }
 

@@ -49,8 +49,8 @@ pub struct OpenAiQuirks {
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.
     #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
-    /// Whether the result of a native call must be sent together with the reasoning that preceded
-    /// the call.
+    /// Whether the result of a native call (a tool call in the form of the provider's API) must be
+    /// sent together with the reasoning that preceded the call.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }

@@ -69,8 +69,9 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts `bytes` more bytes of the answer, which the reader keeps until the end of the stream.
-    /// Fails if the answer is then too large.
+    /// Counts bytes of the answer that are passed on only at the end of the stream, such as those
+    /// of a native call. `bytes` is their number. Fails if the whole answer exceeds its maximum
+    /// size.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));

@@ -24,8 +24,9 @@ const LOOKS_MAX: usize = 8;
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// This program started the process, directly or through other processes. The listener is given
-    /// if it is certain.
+    /// This program, or an earlier pump of the organism, started the process, directly or through
+    /// other processes. Contains the listener to which the process belongs, or `None` if this is
+    /// not certain, for example because the process has detached itself.
     Hosted(Option<ListenerName>),
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
@@ -44,10 +45,11 @@ enum WalkEnd {
     Hidden,
 }
 
-/// Determines the ancestry of the process `pid`, which is at the other end of the socket. A `pid`
-/// of 0 stands for a process in a PID namespace that this process cannot see. `is_own` returns
-/// whether the journal with a given id belongs to this organism. A process that has exited counts
-/// as hosted, and so does a process whose parents keep changing.
+/// Determines the ancestry of the process `pid`, which is at the other end of a connection. The
+/// ancestry is unknown if `pid` is `None` or 0, as for a process in a PID namespace that this
+/// process cannot see. `is_own` returns whether the journal with a given id belongs to this
+/// organism. If the process has exited, or if its parents keep changing, the result is
+/// [`ProcessAncestry::Hosted`], because this is the case with the fewest rights.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }
@@ -87,9 +89,9 @@ fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAnce
     None
 }
 
-/// Whether the process `pid` is hosted by one of the pumps `pumps`, or by an earlier pump of this
-/// organism. A process of unknown origin counts as not hosted. Returns `None` for a process that
-/// has exited or whose parents keep changing.
+/// Whether a pump of this organism started the process `pid`, directly or through other processes.
+/// `pumps` contains the process ids of the pumps that run now. Returns false for a process of
+/// unknown origin. Returns `None` for a process that has exited or whose parents keep changing.
 pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> Option<bool> {
     if !processes_are_ours() {
         return Some(false);
@@ -149,10 +151,10 @@ pub fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether an earlier pump of this organism started the process `pid`. If so, the environment of
-/// the process contains the pump's mark, which names a journal of this organism. The listener's
-/// name in the environment is no evidence, because a person may set that name for a program on
-/// NATS.
+/// Whether the environment of the process `pid` contains the mark of a pump of this organism. Each
+/// pump gives its mark, which names its journal, to every process that it starts. The listener's
+/// name in the environment is no evidence, because people also set that name for listeners that
+/// they start themselves.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

@@ -80,12 +80,10 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of the processes `pids` is hosted. A process for which `is_hosted` returns `None`
-/// has exited. It counts as hosted if `is_still_owner` returns true for it. Returns `None` if no
-/// process counts as hosted, but at least one has exited.
-///
-/// Often, a process that has exited was a child of the client. A child has the client's sockets
-/// until the child runs its own program.
+/// Whether one of the processes `pids` is hosted. `is_hosted` returns `None` for a process of which
+/// the origin cannot be determined, usually because the process has exited. Such a process counts
+/// as hosted if `is_still_owner` returns true, that is, if it may still own the socket. Returns
+/// `None` if no process counts as hosted, but the origin of at least one cannot be determined.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -111,10 +109,10 @@ fn may_be_hosted(uid: u32) -> bool {
     own.is_root() || own.as_raw() == uid
 }
 
-/// Whether the process `pid` belongs to a login service and acts for the user `uid`, who owns the
-/// socket: `pid` runs as `uid`, and its parent runs as root. An example is the process of `sshd`
-/// that forwards ports. The open files of such a process cannot be read, so the process may be the
-/// owner of the socket.
+/// Whether the process `pid` looks like a process of a login service that acts for the user `uid`,
+/// such as the process of `sshd` that forwards ports: the process runs as `uid`, and its parent
+/// runs as root. The open files of such a process cannot be read, so it may own a socket of the
+/// user although no list shows this.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -277,7 +275,8 @@ mod tests {
         }
     }
 
-    /// Covers a hosted process that sends a request and exits before its parents are looked up.
+    /// Tests the case that a hosted process sends a request and exits before its parents are looked
+    /// up.
     #[test]
     fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
         let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);

@@ -1,10 +1,10 @@
 //! Access rules of the control socket. The rules rely on what the operating system reports about
 //! the caller, and never on claims in a request.
 //!
-//! A process that this organism hosts is refused, and so are its descendants. The one exception is
-//! a listener that has a client of its own in the config. Such a listener may send requests as that
-//! client and watch the client's threads. A caller of unknown ancestry needs a client's secret or
-//! an operator's signature.
+//! A process that this organism has started is refused, and so are its descendants. The one
+//! exception is a listener to which the config assigns a client, that is, a name for a sender of
+//! requests. The processes of this listener may send requests as that client and watch the client's
+//! threads. A caller of unknown ancestry needs a client's secret or an operator's signature.
 
 mod ancestry;
 mod loopback_peer;
@@ -433,17 +433,17 @@ fn deny_unknown(message: String, ask: &ServiceRequest) -> DeniedCaller {
     DeniedCaller { sender, refusal }
 }
 
-/// Whether `data` contains the journal with this id, either as its only journal or as the journal
-/// of a partition.
+/// Whether the data directory `data` contains the journal with this id. The directory contains
+/// either a single journal, or one journal for each partition.
 fn has_journal(data: &Path, id: Uuid) -> bool {
     let mut journals = partitions_in(data).into_iter();
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a hosted process, that is, in a process that a pump of this organism
-/// has started. The control socket refuses such processes, too. The check relies on the environment
-/// of the process. This is enough, because a process that hides its environment could also write to
-/// the journal's files directly.
+/// Refuses to start a pump in a process that a pump of this organism has started. The environment
+/// of the process shows this. A process can evade the check by changing its environment. The check
+/// is enough nevertheless, because such a process needs no pump to change the journal: it can also
+/// write to the journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };

@@ -39,7 +39,7 @@ enum AlertTaskResult {
     AllWaitingSent,
 }
 
-/// Next step of the follower once a report is durable.
+/// Next action of the follower after the pump has recorded a report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterRecord {
     RunCommand,
@@ -69,9 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed checkpoint copies, as of the last check at which no checkpoint waited
-    /// to be copied. While checkpoints wait, a higher total shows that a copy has failed since
-    /// then.
+    /// Number of checkpoint copies that had failed at the last check at which no checkpoint waited
+    /// to be copied. If a later check finds waiting checkpoints and a higher number, the follower
+    /// reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 

@@ -51,7 +51,8 @@ pub(super) struct AlertSource {
 /// Counts of the alerts of one pump.
 #[derive(Debug, Default)]
 pub(super) struct AlertMetrics {
-    /// Counters of reports by event, for each kind of alert.
+    /// Counters of reports, for each kind of alert. Each kind has one counter for each event that a
+    /// report can state, such as the beginning or the end of the cause.
     reports: [LabelledCounters<{ AlertEvent::ALL.len() }>; AlertKind::ALL.len()],
     open: Gauge,
 }

@@ -14,9 +14,9 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of an alert that stands for many alerts of one kind. A kind gets such an alert if too
-/// many of its alerts were raised within the time window of the config. All further alerts of the
-/// kind are then only counted in it.
+/// Subject of a collective alert, which stands for many alerts of one kind. A kind gets a
+/// collective alert if too many of its alerts were raised within the time window of the config.
+/// Each further alert of the kind then only increases the count of the collective alert.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -314,8 +314,9 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. If too many alerts of this kind were raised within the time window of the
-    /// config, counts the alert in the alert with the subject [`ALL_OTHERS`] instead.
+    /// Raises an alert, or lets the collective alert of its kind (see [`ALL_OTHERS`]) stand for it.
+    /// If the collective alert is open, increases its count. Otherwise, if too many alerts of the
+    /// kind were raised within the time window of the config, raises the collective alert.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();

@@ -1,5 +1,5 @@
-//! Alerts about a journal to which no more records can be written. Either an error ended the pump,
-//! or a start refused the journal.
+//! Alerts about a journal to which no more records can be written. Either an error in the journal
+//! ended the pump, or the organism could not start because of such an error.
 //!
 //! A file in the state directory holds such an alert until the organism runs again and records the
 //! alert. While the file exists, the same error raises no further alert. So a supervisor that

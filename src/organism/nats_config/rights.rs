@@ -40,9 +40,10 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Returns the permissions of the pump. The pump may publish to the inboxes of the listeners in
-    /// `hosted`. It needs this for listeners that remember calls, and for agents that request their
-    /// threads.
+    /// Returns the permissions of the pump. `hosted` contains the listeners and agents that run on
+    /// NATS. The pump may publish to their inboxes: it answers there to agents that request their
+    /// threads, and sends deliveries there to programs that already have the earlier messages of a
+    /// call.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,

@@ -114,8 +114,9 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report to the reader that events were lost. False only
-    /// until the first subscription has begun, or until the reader has got an `Unwatched` event.
+    /// Whether the next subscription must report to the reader that events were lost. False at
+    /// first. Becomes true when the first subscription begins or the reader gets an `Unwatched`
+    /// event, whichever happens first.
     has_gap: bool,
     /// The last reason for missing events that was reported to the reader.
     reported: Option<String>,
@@ -140,9 +141,10 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Records that no pump responded. Usually, a takeover soon ends this state. So `detail` is
-    /// reported to the reader only if no pump has responded for longer than a takeover takes.
-    /// Resets the pause to its minimum, because a pump may take over at any time.
+    /// Handles an attempt to subscribe to which no pump responded. `detail` is the reason. Reports
+    /// the reason to the reader only after no pump has responded for [`limits::PARTITION_TIMEOUT`],
+    /// because another pump usually takes over within this time. Sets the pause to its minimum, so
+    /// that the next attempt soon finds that pump.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);

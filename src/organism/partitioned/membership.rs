@@ -1,8 +1,9 @@
 //! Membership of the processes that share an organism. Each process announces its partitions over
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
-//! Membership only decides when a partition is handed over. Only leases and fences decide which
-//! process may write.
+//! Membership only decides when a partition is handed over. It does not decide which process may
+//! write to the partition. This depends on the lease of the partition, and the stream accepts no
+//! message of a pump that another pump has replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

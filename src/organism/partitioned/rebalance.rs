@@ -38,8 +38,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A planned handover of one partition. The member `from` gives the partition to the member `to`.
-/// The field `of` contains the partitions from which `from` may choose one.
+/// A planned handover of one partition from the member `from` to the member `to`. The member `from`
+/// chooses the partition from those in `of`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,

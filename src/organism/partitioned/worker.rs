@@ -44,8 +44,8 @@ enum WorkerStop {
     HandOver(PartitionHeir),
 }
 
-/// A core that has caught up with the partition's stream, and the journal to which this process may
-/// now append.
+/// The state and rules of a pump (its core) after all records of the partition's stream, and the
+/// journal to which this process may now append.
 type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -249,9 +249,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Gives the deliveries in flight time to end before a planned handover: waits for
-    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop meanwhile, waits only
-    /// [`limits::DRAIN_TIMEOUT`] from then on.
+    /// Waits for as long as a planned handover may wait for deliveries in flight. This is
+    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop during the wait, the wait lasts at
+    /// most [`limits::DRAIN_TIMEOUT`] from then on.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;

@@ -1,5 +1,5 @@
-//! Recomputes the records of one epoch from their recorded inputs, to compare them with the
-//! journal.
+//! Recomputes the records of one epoch, which is one run of a pump, from their recorded inputs, and
+//! compares the results with the journal.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// A copy of `core` without schedules. No record states whether the pump ran schedules, so the
-    /// boot record of the epoch is recomputed with both cores. After the boot record, this field is
-    /// `None`.
+    /// A core that equals `core` but has no schedules. No record states whether the pump ran
+    /// schedules. So if `core` does not produce the boot record of the epoch, this core is tried.
+    /// After the boot record, this field is `None`.
     without_schedules: Option<Core>,
     /// Gates of earlier configs. If an attempt was in flight at a reload, its answer is still
     /// checked by the gate that was in force before the reload.
@@ -39,8 +39,8 @@ pub(super) struct EpochDecider {
 }
 
 impl EpochDecider {
-    /// Starts an epoch with the state of `folded`. `config` must already have the schemas of the
-    /// core's payloads.
+    /// Starts an epoch with the state of `folded`, which results from the recorded facts before the
+    /// epoch. `config` must already have the schemas that `with_core_words` adds.
     ///
     /// # Errors
     ///

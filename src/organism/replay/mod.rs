@@ -1,11 +1,13 @@
 //! `organism replay`: proves that the pump's rules produce each record from the record's input.
 //!
-//! The records are read in order. Each record is checked: its hash, its place in the hash chain,
-//! and its account of messages. Then the record's facts are applied to a state. Each boot of the
-//! organism begins an epoch. The records of an epoch are recomputed if its config is stored and its
-//! pump had the same core version as this program. For this, a second core starts from the state
-//! before the epoch, as the pump did. The second core recomputes each record from its input.
-//! Payloads in the input pass the gate of the epoch's config again. The result must equal the
+//! The records are read in order. The replay checks the hash of each record and its place in the
+//! hash chain. It also checks that each message is accepted once and has at most one disposition.
+//! Then the record's facts are applied to a state.
+//!
+//! Each boot of the organism begins an epoch. The records of an epoch are recomputed if its config
+//! is stored and its pump had the same core version as this program. For this, a second core starts
+//! from the state before the epoch, as the pump did, and recomputes each record from its input. The
+//! gate of the epoch's config validates the payloads in the input again. The result must equal the
 //! record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
@@ -77,7 +79,8 @@ pub fn replay(
     Ok(run.report)
 }
 
-/// A config with the schemas of the core's payloads, or the reason why the config is not available.
+/// A config with the schemas that [`with_core_words`] adds, or the reason why the config is not
+/// available.
 type LoadedConfig = Result<Arc<Config>, UndecidedReason>;
 
 struct ReplayRun {

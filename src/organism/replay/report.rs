@@ -140,9 +140,9 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the epoch of the next record, which is the last epoch of the report. `position` is
-    /// the position of this record. Each boot adds an epoch. If no boot came before this record,
-    /// adds an epoch for the records before the first boot.
+    /// Returns the last epoch of the report, to which the next record belongs. If the report has no
+    /// epoch yet, first adds one for the records before the first boot. `position` is the position
+    /// of the next record.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {

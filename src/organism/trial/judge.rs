@@ -109,8 +109,9 @@ impl ResultsJudgement {
 }
 
 impl TrialJudge {
-    /// Finds the agent `name` and a client that has this agent as a peer. The agent must accept the
-    /// requests of a judge. `asks_models` states whether models that use the network may be called.
+    /// Finds the agent `name`, and a client that may send requests to this agent. The agent must
+    /// accept the requests of a judge. `asks_models` states whether models that use the network may
+    /// be called.
     ///
     /// # Errors
     ///

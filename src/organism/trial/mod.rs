@@ -1,9 +1,11 @@
 //! Tries a config on recorded threads. A trial sends the requests of each thread again, to an
-//! organism of its own. This organism has a separate journal, and its calls have no effects.
+//! organism of its own with a separate journal.
 //!
 //! In a trial, each thread is a fork of a recorded thread in another journal. Calls to listeners
 //! that are neither agent nor workflow get the recorded results. Turns with a recorded prompt get
-//! the recorded answers. A call or turn without a recorded result ends as `not-recorded`.
+//! the recorded answers. Without a recorded result, a call goes to its listener only if the caller
+//! names the listener, and a turn goes to a model on the network only if the trial has a budget.
+//! Otherwise the call or turn ends as `not-recorded`.
 //!
 //! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
 //! those listener processes that the caller names.
@@ -214,9 +216,8 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread as a fork of `source`. The thread gets no first request, and its allotment is
-    /// the rest of the trial's budget. The inner `Err` is the reason why the thread cannot be
-    /// opened.
+    /// Opens a thread as a fork of `source`. The thread gets no first request, and may use the rest
+    /// of the trial's budget. The inner `Err` is the reason why the thread cannot be opened.
     async fn open(
         &self,
         thread: &ThreadId,

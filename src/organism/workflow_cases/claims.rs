@@ -218,10 +218,10 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, it forbids
-/// all paths that begin with the text before the `*`. Otherwise, `never` is a path. It forbids this
-/// path and all paths that are part of it (see [`is_part`]). `goals` contains two lists: the goal
-/// ids of the case's workflow, and the goal ids of all workflows.
+/// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, all paths
+/// that begin with the text before the `*` are forbidden. Otherwise, `never` is a path, and this
+/// path and all its parts are forbidden (see [`is_part`]). `goals` contains the goal ids of the
+/// case's workflow, and the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -240,10 +240,10 @@ fn check_never(
     }
 }
 
-/// Whether `path` is the path `whole`, or is part of the goal at `whole`. The parts of a goal are
-/// its passes, items, members and further runs, and all calls beneath them. `goals` contains the
-/// known goal ids for the first label of a path. `nested` contains the known goal ids for all later
-/// labels.
+/// Whether `path` is the path `whole` or lies beneath it. The labels of both paths are compared one
+/// by one with [`is_run_of`]. So `draft` also includes the path `draft_2` of the second pass of the
+/// goal, and the path `draft/search` of a call that the goal's agent makes. `goals` are the goal
+/// ids that the first label can name, and `nested` those that later labels can name.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -256,10 +256,10 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole`, or belongs to `whole`. The label of a further run of
-/// `whole` belongs to it. If `whole` is the id of a goal, the labels of the goal's passes, items
-/// and members belong to it, too. The label of another goal never belongs to it, even if the id of
-/// that goal begins with `whole`.
+/// Whether the label `step` is `whole`, or belongs to `whole`. If `whole` is the id of a goal, all
+/// labels of this goal belong to it, such as `draft_2` and `draft-1` to `draft`. Otherwise, only
+/// the labels of further runs belong to `whole`, such as `draft_2-1` to `draft_2`. If `step` begins
+/// with the ids of several goals, it is a label of the goal with the longest id.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

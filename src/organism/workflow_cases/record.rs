@@ -26,8 +26,8 @@ pub struct CaseCall {
 }
 
 impl CaseCall {
-    /// If the call gives a goal to an agent, returns the document of the goal. Returns `None` for
-    /// any other call.
+    /// If the call gives a goal to an agent, returns the document, which is the text of the goal.
+    /// Returns `None` for any other call.
     pub fn document(&self) -> Option<String> {
         let is_goal = self.request.name == goal_name(&self.request.to);
         read_goal(self.request.payload.as_str()).filter(|_| is_goal)

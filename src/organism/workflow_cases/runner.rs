@@ -33,7 +33,8 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Paths at which a delivery or a held call waited for an answer of the case at the last step.
+    /// Paths of the calls that waited for an answer of the case at the last step. Each call was
+    /// delivered to a listener, or waited for a person.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }

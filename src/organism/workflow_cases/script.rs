@@ -3,18 +3,18 @@
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a case. Each answer is stored with the number of its turns that the runner has
-/// given so far.
+/// The answers of a case. An answer consists of turns, and each turn is the text or the fault for
+/// one delivery. Each answer is stored with the number of its turns that are used up.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Number of turns of this answer that the runner has given so far.
+    /// Number of turns of this answer that are used up.
     given: usize,
-    /// The call that gets the next turn, if that turn is a fault. All attempts of this call get the
-    /// same fault.
+    /// The call that gets the fault, if the next turn is a fault and a call has reached it. All
+    /// attempts of this call get the same fault.
     failing: Option<CallId>,
 }
 
@@ -50,8 +50,9 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Marks the next turn of the answer at `path` as given. The turn must not be a fault, because
-    /// a fault remains the next turn until another call reaches the path.
+    /// Marks the next turn of the answer at `path` as used up. The caller calls this only for a
+    /// turn with a text. A fault is marked as used up by [`CaseScript::next`], when another call
+    /// reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -192,9 +192,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The time-out runs from
-    /// the first delivery of the call since the last answer or failure of the listener. If there
-    /// was no such delivery, the time-out runs from now.
+    /// Sets the deadline until which a call waits for its absent listener. The deadline is the
+    /// listener's time-out after the pump first handed the call over. An answer or a failed attempt
+    /// of the call resets this start. If the call was not handed over since then, the start is now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

@@ -3,8 +3,9 @@
 //! belong to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, its calls and the calls of its subthreads time out, if other threads opened them. The time
-//! of a thread also runs while a call is held for a person.
+//! over, the open calls in the thread and in its subthreads time out. A call that another call in
+//! the same thread opened does not time out by itself, but ends with the call that opened it. The
+//! time of a thread also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -144,10 +145,10 @@ impl Core {
         }
     }
 
-    /// Returns the time at which `call` times out because its thread, or a thread above that
-    /// thread, reaches its time limit. Returns `None` if no time limit of these threads runs. Also
-    /// returns `None` if another call in the same thread opened `call`, because `call` then ends
-    /// together with that call.
+    /// Returns the time at which `call` times out because its thread, or a thread above its thread,
+    /// reaches its time limit. Returns `None` if no time limit of these threads runs, or if another
+    /// call in the same thread opened `call`. In the second case, `call` ends together with the
+    /// call that opened it.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -161,9 +162,10 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, the calls of this
-    /// thread and its subthreads time out. This concerns only calls that another thread opened.
-    /// Outer calls end first, so that the order of call ids has no influence on the results.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread or of a thread above it is
+    /// over, the calls in the outermost such thread and in its subthreads time out. The calls of a
+    /// thread end before the calls of its subthreads. A call that another call in the same thread
+    /// opened ends with the call that opened it.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };

@@ -284,8 +284,8 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
 
 /// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
 /// tokens of a reservation were estimated instead of counted, the reservation is several times too
-/// high. Such a reservation may fill only half of the budget, so that it does not crowd out other
-/// calls.
+/// high. Such a reservation must fit, together with `spent`, into half of the budget, so that room
+/// for other calls remains.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

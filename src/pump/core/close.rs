@@ -20,8 +20,9 @@ use crate::xml::scan::scan;
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of the messages that were not delivered to the callee. There is one exception:
-    /// if this is `Late` and the call failed, the request of the call gets `Failed`.
+    /// Disposition that the messages of the call get if the callee has not handled them. If the
+    /// call failed and this is [`Disposition::Late`], the request of the call gets
+    /// [`Disposition::Failed`] instead.
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -145,8 +146,9 @@ impl Core {
         );
     }
 
-    /// Returns the name of the callee if the call is a leg of a group. The result of a group needs
-    /// this name for each leg. Otherwise returns `None`.
+    /// Returns the name of the callee if the call is a leg of a group, that is, one of several
+    /// calls that one request to several peers opened. The result of a group needs this name for
+    /// each leg. Otherwise returns `None`.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -159,9 +161,10 @@ impl Core {
         }
     }
 
-    /// Closes one call. A listener may have forwarded its own call to peers, and the closed call
-    /// may be a leg of that forward. If it was the last open leg, returns the forwarded call with
-    /// its result, and the caller must close that call next. Otherwise returns `None`.
+    /// Closes one call. A listener can forward its own call to peers, which opens a new call (a
+    /// leg) for each peer. If the closed call is the last open leg of a forwarded call, returns the
+    /// forwarded call with its result, and the caller must close the forwarded call next. Otherwise
+    /// returns `None`.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -254,8 +257,8 @@ impl Core {
         found
     }
 
-    /// Closes each of `calls` with the function `close`. Until all of `calls` are closed, the step
-    /// delivers nothing to them or to calls beneath them.
+    /// Closes each of `calls` with the function `close`. First marks all of `calls` and the calls
+    /// beneath them as closing, so that the core delivers no messages to them meanwhile.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,
@@ -383,8 +386,9 @@ impl Core {
         messages
     }
 
-    /// Records the result of a closed call as messages with the disposition `recorded`, because no
-    /// open call in the opener's thread will handle them.
+    /// Records the result of a closed call as messages in the call's own thread, with the
+    /// disposition `recorded`. The opener of the call is a client or a call of another thread. It
+    /// gets the result separately, so no call handles these messages.
     fn record_result(
         &mut self,
         step: &mut Step,

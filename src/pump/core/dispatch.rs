@@ -51,8 +51,9 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Starts all deliveries that may start, and records each start. During a drain, nothing
-    /// starts: queued calls are recorded, and continue at the next start of the organism.
+    /// Starts all deliveries that may start, and records each start. During a drain, starts
+    /// nothing: the queued calls stay open in the journal, and continue at the next start of the
+    /// organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -113,9 +114,9 @@ impl Core {
         }
     }
 
-    /// Moves all deadlines to a later time, by an amount of time that must not count, such as a
-    /// standstill of the pump. Records the standstill if any call is open. Without open calls,
-    /// records only a forward step of the clock, and only if a thread has a time limit or client
+    /// Handles time that must not count towards deadlines, such as a standstill of the pump. If any
+    /// call is open, records this time and moves all deadlines to a later time. If no call is open,
+    /// records it only if the clock was set forward while a thread has a time limit or a client's
     /// keys have a retention time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();

@@ -1,5 +1,5 @@
-//! Edits of turns. If a fork begins at a turn of an agent, an operator's message can replace
-//! everything that the agent sent in this turn. No model is called for the turn.
+//! Edited turns. A fork may begin at a turn of an agent. An operator's message can then replace
+//! everything that the agent sent in this turn, so no model is called for the turn.
 //!
 //! The message counts as a message of the agent, and follows the same rules as the agent's other
 //! messages. The operator's action is the cause of the calls that the message opens.

@@ -23,8 +23,8 @@ use super::retries::{RetryOrder, RetryRuling};
 /// The thread to which a client sends its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A new root thread. The thread gets the id `suggested`, unless another thread already has
-    /// this id.
+    /// A new root thread with the id `suggested`. If another thread already has this id, the pump
+    /// refuses the submission. If `suggested` is `None`, the pump generates an id.
     New {
         suggested: Option<String>,
     },
@@ -78,8 +78,8 @@ pub struct GatedAnswer {
     pub payload: Result<Checked, Refusal>,
 }
 
-/// An event of the pump. Large variants that are rare are boxed, because every event is moved
-/// several times on its way to the step.
+/// An event of the pump, which the core processes in one step. Large variants that are rare are
+/// boxed, because every event is moved several times before its step.
 #[derive(Debug)]
 pub enum Event {
     /// The first event after every start of a pump.
@@ -87,7 +87,8 @@ pub enum Event {
         journal: Uuid,
         epoch: u32,
         detail: String,
-        /// Digests of texts that this organism uses and that the journal already holds.
+        /// Digests of the config's texts that the organism uses. The journal already contains these
+        /// texts.
         blobs: Vec<Digest>,
     },
     Submit(Box<Submission>),
@@ -97,8 +98,8 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Box<Turn>>,
-        /// Time at which a host of this pump received the outcome of the listener. `None` if the
-        /// outcome did not come from a host.
+        /// Time at which the pump read the outcome from the listener's host, before the gate
+        /// checked the outcome. `None` in a replay of a record that does not state this time.
         arrived: Option<Time>,
     },
     Failed {
@@ -135,7 +136,8 @@ pub enum Event {
     },
     Alarm(Alarm),
     /// The pump must now send the request that begins a run of a schedule (see
-    /// [`Alarm::ScheduledRun`]). If the run begins a trace, `begun` is that trace.
+    /// [`Alarm::ScheduledRun`]). `begun` is the trace that the run begins; `None` if tracing is
+    /// off.
     SendScheduled {
         request: MessageId,
         begun: Option<TraceParent>,
@@ -170,9 +172,11 @@ pub enum Event {
         /// Number of reports about denied operations.
         count: u64,
     },
-    /// Some time must not count towards any deadline, for example because the process stood still.
+    /// The process stood still, or the clock was set forward. This time must not count towards any
+    /// deadline.
     Standstill(Standstill),
-    /// The interval for counting `busy` refusals to one client has ended.
+    /// The number of `busy` refusals that one client got within an interval. The pump records this
+    /// number instead of each refusal.
     Busy(BusyCount),
     /// The alert monitor reports an alert.
     Alert {
@@ -276,18 +280,19 @@ pub enum Alarm {
     Held {
         call: CallId,
     },
-    /// The time for the preview of a held call has passed.
+    /// The deadline for the preview of a held call may have passed. A preview states what the
+    /// listener would do if the call were approved.
     PreviewTime {
         call: CallId,
     },
-    /// A reservation for a model call of an earlier pump must be charged. The journal contains no
-    /// record of the actual cost, and such a record can no longer come.
+    /// An earlier pump reserved an amount for a model call, and ended before it recorded the actual
+    /// cost. The whole reservation must now be charged.
     Unsettled {
         call: CallId,
         attempt: Attempt,
     },
-    /// An operator has requested a pause that also cancels the work in flight, and this attempt was
-    /// in flight.
+    /// Cancels the call of this attempt, if the attempt is still in flight. The core sets this
+    /// alarm when an operator requests a pause that also cancels the work in flight.
     Stop {
         call: CallId,
         attempt: Attempt,
@@ -300,9 +305,9 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
-    /// The next recorded event of a fork may now take effect. It is a result or a turn of this
-    /// call, and comes from the source of the fork. Recorded events take effect in the order of the
-    /// source. Each of them waits until nothing else in the fork can continue.
+    /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
+    /// recorded for this call. Recorded events take effect one after another in the order of the
+    /// source, each as soon as all open calls of the fork wait.
     Recorded {
         call: CallId,
     },
@@ -323,8 +328,8 @@ pub enum Receipt {
         refusal: Refusal,
         retry_after: Option<Duration>,
     },
-    /// The thread does not exist, or the client has no permission to write to it. The payload
-    /// `answer` informs the client.
+    /// The thread does not exist, or the client has no permission to write to it. `answer` is the
+    /// payload that the client gets.
     NoThread {
         answer: String,
     },
@@ -348,8 +353,9 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Sends the pump's ruling on a decision or a cancellation to the caller that waits for it. For
-    /// an operator's action, confirms to the waiting caller that the action is recorded.
+    /// Reports to the waiting caller whether the pump accepted its decision or its cancellation.
+    /// For an operator's action, a reload or an alert, `ruling` is always `Ok`, and reports that
+    /// the record is durable.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,

@@ -127,11 +127,11 @@ impl Core {
         }
     }
 
-    /// Limits the failed rounds of a call. After each answer of its listener, a new round begins.
-    /// The round contains all results that the listener then gets, and has failed if all of them
-    /// are failures. After too many consecutive failed rounds, fails the call. After fewer failed
-    /// rounds, delays the next one. The rounds of agents are not delayed, because model calls
-    /// already slow them down. Returns whether the call failed or its next round was delayed.
+    /// Limits the failed rounds of a call. A round consists of the messages that the listener gets
+    /// together after one of its answers. A round has failed if it contains results and all of them
+    /// are failures. After too many consecutive failed rounds, fails the call. After a smaller
+    /// number, delays the next round. The rounds of agents are not delayed, because model calls
+    /// already slow them down. Returns true if the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);
@@ -214,9 +214,9 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call whose listener can no longer handle the call. Either the config no longer has
-    /// the listener, or the listener no longer declares previews although the call was approved
-    /// with one.
+    /// Fails a call whose listener can no longer handle the call, in one of two cases. The config
+    /// no longer has the listener. Or the call was approved on the basis of a preview, and the
+    /// listener no longer declares previews.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -255,7 +255,7 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
 }
 
 /// Returns the delay before a retry. The delay doubles with each failure. Its jitter is derived
-/// from the call's id, so that the step stays pure.
+/// from the call's id instead of a random number, so that a replay gets the same delay.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

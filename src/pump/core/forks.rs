@@ -4,8 +4,8 @@
 //!
 //! If the source has no result for a call, the call goes to its listener, provided that the
 //! operator named this listener in the request for the fork. Otherwise the call is held for an
-//! operator. The timers of a fork fire in their order, each as soon as nothing else in the fork can
-//! continue.
+//! operator. The timers of a fork fire one after another in the order of their times, each as soon
+//! as the fork waits only for timers or persons.
 
 use uuid::Uuid;
 
@@ -27,15 +27,16 @@ use crate::thread::{
     InheritedThread, Input, RecalledResult, ReopenedCalls, Tree, TreeLineage, Verdict,
 };
 
-/// An operator's request to fork a thread, with the threads and the open work of the source at the
-/// fork point.
+/// An operator's request to fork a thread. Contains the threads that the source had at the fork
+/// point, and the calls that were open there.
 #[derive(Debug)]
 pub struct ForkOrder {
     /// Identifies the caller that waits for the pump's ruling on the fork. Not recorded.
     pub ticket: Uuid,
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
-    /// Work that was open at the fork point; empty if the fork begins with a request.
+    /// The calls that were open at the fork point, with their messages. Empty if the fork begins
+    /// with a request, because no call is open at such a fork point.
     pub work: ReopenedCalls,
     /// Payload of the fork's first request or edited turn, after the gate accepted or refused it.
     pub payload: Option<Result<Checked, Refusal>>,
@@ -62,15 +63,16 @@ pub struct CallRecollection {
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call in the source. A replay does not know this
-    /// position and sets `None`. The result then takes effect at once, without waiting for earlier
-    /// recorded events.
+    /// Position of the record that closed the call in the source. `None` in a replay, because the
+    /// fork's own record does not state this position. A result without a position takes effect at
+    /// once, without waiting for earlier recorded events.
     pub position: Option<Position>,
 }
 
 impl CallRecollection {
-    /// Whether `gate`, with its present config, accepts every recorded reply. The gate accepts a
-    /// reply if `listener` may send it, or another listener to which `listener` forwards calls.
+    /// Whether `gate` still accepts every recorded reply with its present config. The gate must
+    /// accept the reply from `listener`, or from a listener to which `listener` may forward the
+    /// call.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -84,7 +86,7 @@ impl CallRecollection {
     }
 }
 
-/// An order of the core to search the source of a fork for the result of a call.
+/// The core's instruction to search the source of a fork for the result of a call.
 #[derive(Debug, Clone)]
 pub struct RecallOrder {
     pub call: CallId,
@@ -304,9 +306,9 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with the result `found` from the source. If the source has no result,
-    /// sends the call to its listener, provided that the fork's order names this listener.
-    /// Otherwise holds the call for a person.
+    /// Ends a call of a fork with the result `found` from the source. If `found` is `None`, sends
+    /// the call to its listener, provided that the operator named this listener in the request for
+    /// the fork. Otherwise holds the call for a person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -334,7 +336,7 @@ impl Core {
     }
 
     /// Whether a call of a fork needs an operator's approval. It does if the source has no result
-    /// for the call and the fork's order does not name the call's listener.
+    /// for the call, and the operator did not name the call's listener in the request for the fork.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
         let tree = || self.state.tree(&call.thread);
         let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
@@ -397,7 +399,7 @@ impl Core {
 }
 
 /// Whether a fork's call to a listener with this role gets the result that the fork's source
-/// recorded.
+/// recorded. Calls to agents and workflows run again instead.
 fn is_recalled_role(role: Role) -> bool {
     matches!(role, Role::Listener | Role::Human)
 }

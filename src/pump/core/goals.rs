@@ -49,8 +49,8 @@ impl Core {
     }
 }
 
-/// Refuses each answer and each delegation that `goal` does not permit. Without a goal, refuses all
-/// goal answers and all delegations.
+/// Refuses each answer and each delegation in `payloads` that `goal` does not permit. If `goal` is
+/// `None`, refuses all goal answers and all delegations.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;
@@ -84,7 +84,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal, if the goal names one.
     answer: Option<PayloadName>,
-    /// The payload that delegates the goal. `None` if the goal names no roles to which its agent
-    /// may delegate.
+    /// The payload with which the agent delegates the goal to another agent. `None` if the goal
+    /// permits no delegation.
     delegate: Option<PayloadName>,
 }

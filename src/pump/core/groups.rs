@@ -1,6 +1,6 @@
-//! Ends of the legs of a `first` group. A group is one call to several peers, with a leg to each
-//! peer. In a `first` group, the first reply cancels the other legs. Faults are delivered only when
-//! every leg has failed.
+//! Groups: calls to several peers at once, with a leg to each peer. This module handles the ends of
+//! the legs of a `first` group. In such a group, the first reply cancels the other legs. Faults are
+//! delivered only when every leg has failed.
 
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// Processes the end of a leg of a `first` group, if the leg ran in another thread. A reply
-    /// cancels the other legs. A fault is kept while another leg may still reply. If the last leg
-    /// also ends with a fault, all kept faults are delivered. Returns whether the result of this
-    /// leg was kept.
+    /// Processes the end of a call that may be a leg of a `first` group, and ran in another thread
+    /// than its opener. If the leg replied, cancels the other legs. If the leg failed and another
+    /// leg is still open, keeps the fault and returns true: the caller must not deliver the fault.
+    /// If the last leg failed, delivers all kept faults. Returns false in all other cases.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,
@@ -89,9 +89,9 @@ impl Core {
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Reports the result of a call to its client. The legs of a `first` group complete together.
-    /// If one leg replied, the other legs complete without messages, so that the client still gets
-    /// one completion for each of its calls.
+    /// Reports the result of a call to its client. In a `first` group, reports nothing until one
+    /// leg has replied or all legs have failed. Then reports one completion for each leg. After a
+    /// reply, only the completion of the replying leg has messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,

@@ -69,8 +69,8 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Checks the bound on the held calls of one client at one listener. If the bound is reached
-    /// and the config would hold the new call, returns the number of held calls. Otherwise returns
+    /// Checks the bound on the held calls of one client at one listener. Returns the number of
+    /// these calls if the bound is reached and the new call would be held, too. Otherwise returns
     /// `None`.
     pub(super) fn too_many_held<'c>(
         &'c self,

@@ -1,7 +1,7 @@
-//! Limit on the messages in flight of a pump. A message does not count towards this limit if it
-//! cannot be delivered before a person decides or a timer fires. Other bounds apply to such
-//! messages: each client may have only a limited number of held calls, and of calls with timers, at
-//! each listener.
+//! Limit on the messages in flight of a pump. Messages that cannot be delivered before a person
+//! decides or a timer fires do not count towards this limit. Two other bounds apply to them: at
+//! each listener, a client may have only a limited number of held calls, and a limited number of
+//! calls with timers.
 
 use std::collections::hash_map::Entry;
 
@@ -12,11 +12,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Numbers of messages in flight in trees whose open calls only wait for persons or timers. The
-/// requests of held calls are not included, because they are counted separately. Rebuilt after
-/// every boot from the trees.
+/// Number of messages in flight in each tree whose open calls only wait for persons or timers, and
+/// the total of these numbers. Leaves out the requests of held calls, because [`Core::is_full`]
+/// subtracts them separately. Rebuilt after every boot from the trees.
 ///
-/// **Invariant:** `total` is the sum of `by_tree`, which has no entry for zero.
+/// **Invariant:** `total` is the sum of the numbers in `by_tree`. A tree without such messages has
+/// no entry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitingMessages {
     by_tree: Map<ThreadId, usize>,
@@ -60,8 +61,8 @@ impl Core {
         self.waiting.total
     }
 
-    /// Recounts the waiting messages of a tree in memory. Must be called after each record of the
-    /// tree, and after a boot.
+    /// Counts the waiting messages of a tree again. The tree must be in memory. Must be called
+    /// after each record that belongs to the tree, and after a boot.
     pub(super) fn count_waiting_messages(&mut self, root: &ThreadId) {
         let tree = self.state.trees.resident(root);
         let messages = tree.map_or(0, |tree| tree.waiting_messages());
@@ -89,10 +90,9 @@ impl Core {
         self.timed.len()
     }
 
-    /// Checks the bound on the calls with timers that one client has at one listener. If the bound
-    /// is reached, returns the number of these calls. The pump then accepts no further call until
-    /// some of them have ended. Otherwise returns `None`. The bound does not stop the listener from
-    /// setting timers in open calls.
+    /// Checks how many open calls with timers one client has at one listener. If the client has as
+    /// many as it may have, returns their number, and the pump refuses its next call to the
+    /// listener. Otherwise returns `None`. The listener may still set timers in the open calls.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

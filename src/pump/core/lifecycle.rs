@@ -259,9 +259,9 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out each call
-    /// that another call of the same thread opened, because the end of the opener also cancels this
-    /// call.
+    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out the calls
+    /// that were opened by a call of the same thread: when their opener is cancelled, they are
+    /// cancelled, too.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

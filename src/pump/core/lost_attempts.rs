@@ -1,5 +1,5 @@
-//! Lost attempts. An earlier pump handed such an attempt over to a listener, and the journal does
-//! not record its end. A lost attempt uses up one permitted attempt of its call. With
+//! Lost attempts: attempts that an earlier pump handed over to a listener, and whose end the
+//! journal does not record. A lost attempt uses up one permitted attempt of its call. With
 //! `attempts = 1`, the listener does not get the call again, and the call ends as
 //! `unknown-outcome`.
 

@@ -1,5 +1,5 @@
-//! Messages before the step stamps them. The stamp consists of a time and of `seq`, the number of
-//! the message in its thread.
+//! Messages before the step stamps them. The stamp adds a time, the number `seq` of the message in
+//! its thread, and an id if the message has none yet.
 
 use super::Step;
 use crate::envelope::{Message, MessageKind, Payload};
@@ -58,8 +58,8 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// Creates a message from the core to the listener `to`. Its payload is the core payload
-    /// `answer`.
+    /// Creates a message from the core to the listener `to`. Its payload is `answer`, which only
+    /// the core may write.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &CorePayload) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(MessageKind::System, &ListenerName::core(), to, thread, payload)

@@ -89,8 +89,8 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts in flight, and orphaned deliveries. This field and the next seven fields are
-    /// rebuilt after every boot, and are never recorded.
+    /// Attempts in flight, and deliveries that are still in progress after their call closed. This
+    /// field and the next seven fields are rebuilt after every boot, and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -111,11 +111,12 @@ pub struct Core {
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed. The step queues no further delivery of this call
-    /// before it has processed the last payload of the outcome.
+    /// The call whose outcome is being processed. The step queues the next delivery of this call
+    /// only after it has processed all payloads of the outcome.
     outcome_call: Option<CallId>,
     /// Calls that this step closes or has closed. The step does not queue these calls again.
-    /// Otherwise the end of one of them could queue another one that is about to be closed.
+    /// Otherwise, when a step closes several calls, the end of the first call could queue the
+    /// second call just before its own end.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
@@ -187,8 +188,8 @@ impl Core {
         self.scheduler.backlog(listener)
     }
 
-    /// Applies the facts of a record to the state. A recovery calls this method for every record in
-    /// order.
+    /// Applies a record's facts, which are its changes of the state. A recovery calls this method
+    /// for every record in order.
     pub fn replay(&mut self, record: &Record) {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);
@@ -258,8 +259,9 @@ impl Core {
         step
     }
 
-    /// Starts the deliveries that the step's event made possible. Then updates the parts of the
-    /// core that depend on the whole record of the step.
+    /// Starts the deliveries that the step's event made possible. Then updates everything that
+    /// depends on the whole record: the time limits of the tree, the next event or timer of a fork,
+    /// and the number of waiting messages.
     fn finish_step(&mut self, step: &mut Step, position: Position) {
         if let Some((tree, _)) = &step.record {
             self.state.set_head(tree, position);

@@ -35,7 +35,7 @@ pub(super) struct AttemptSource {
 /// The call that an outcome belongs to, with the data that the core needs to process the outcome.
 pub(super) struct OutcomeContext {
     pub call: CallId,
-    /// The message that counts as the cause of each message that a listener's outcome produces.
+    /// The message that is recorded as the cause of each call that the outcome opens.
     pub cause: MessageId,
     pub listener: ListenerName,
     pub thread: ThreadId,
@@ -60,7 +60,7 @@ impl OutcomeContext {
         Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// Returns a copy of this context. Messages made with the copy have the cause `cause`.
+    /// Returns this context with another cause for the calls that the outcome opens.
     #[must_use]
     pub fn caused_by(self, cause: MessageId) -> Self {
         Self { cause, ..self }
@@ -74,9 +74,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. An agent in a fork may repeat a turn that the fork's
-    /// source has recorded. Such a turn takes effect in the order in which the source recorded its
-    /// results and turns.
+    /// Processes the outcome of an attempt. If an agent in a fork repeats a turn that the fork's
+    /// source has recorded, the outcome waits for its place in the order in which the source
+    /// recorded its results and turns.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -159,8 +159,8 @@ impl Core {
         Some((context, contract))
     }
 
-    /// Records that an outcome was received and that the delivered messages are handled. Sets the
-    /// fields of `context` that depend on the delivery.
+    /// Records that an outcome was received, and gives the messages of its delivery the disposition
+    /// `handled`. Sets `first_seq` and `shown` of `context`.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -317,8 +317,8 @@ impl Core {
         }
     }
 
-    /// Records the note about a model call, before the payloads of the turn are recorded. `late` is
-    /// the attempt that made the model call if the call of that attempt is already closed.
+    /// Records the note about a model call, before the payloads of the turn are recorded. If the
+    /// agent's call was already closed when its turn arrived, `late` is the agent's attempt.
     /// Otherwise `late` is `None`.
     pub(super) fn model_turn(
         &mut self,
@@ -416,8 +416,9 @@ impl Core {
         }
     }
 
-    /// Refuses the payloads of an answer to an attempt that is not the current one. `thread` is the
-    /// thread of the call, or `None` if the call is closed.
+    /// Refuses the payloads of an answer to an attempt that is no longer the current attempt of its
+    /// call. `thread` is the thread of the call. It is `None` if the call is closed, or if the
+    /// sender is not the listener of the call.
     pub(super) fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -440,14 +441,16 @@ impl Core {
     }
 }
 
-/// Removes from a turn the data that the record keeps elsewhere. The record contains the turn's
-/// note as a payload, the positions of payloads in their refusals, and digests of the texts of the
-/// model call.
+/// Removes the parts of a turn that its record does not contain. The note is recorded as a payload.
+/// Each refusal states where the model wrote the refused payload. The journal stores the input of
+/// the model under its digest. The position of a repeated turn is not recorded.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
 
-/// Sets the position in the refusal of a payload to the payload's place in the model's text.
+/// Makes the location in the refusal of a payload point to the place where the model wrote the
+/// payload. Takes this place from `written`. If `written` lacks the payload, returns the refusal
+/// unchanged.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
     let Some(original) = found.map(|at| written.remove(at)) else { return refusal };
@@ -485,7 +488,8 @@ enum TurnItem<'a> {
     Broken(&'a BrokenPayload),
 }
 
-/// Returns the payloads and broken actions in the order of the model's text.
+/// Returns the payloads and the broken actions of a turn in the order in which the model wrote
+/// them. A broken action is incomplete or not well-formed.
 fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>> {
     let mut items: Vec<_> = payloads.into_iter().map(TurnItem::Gated).collect();
     for broken_payload in broken {
@@ -494,9 +498,9 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Removes line numbers from an error message. The first position in the message keeps its line
-/// number. The other positions lose theirs, because they count lines from the beginning of the
-/// payload.
+/// Removes the line and the column from each position in an error message that also states a path,
+/// and keeps the path. The removed numbers count from the beginning of the payload, not from the
+/// beginning of the model's text.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

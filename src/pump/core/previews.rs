@@ -32,8 +32,8 @@ pub(super) struct Previews {
     /// For each listener, the held calls whose preview it cannot make yet, because it has no free
     /// capacity. The oldest call comes first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
-    /// Preview requests that a listener works on. Between two starts of the pump, a call has at
-    /// most one preview request.
+    /// Preview requests that a listener works on. Within one run of the pump, a call has at most
+    /// one preview request.
     in_flight: Map<CallId, RunningPreview>,
     /// Deadline of each preview that is still awaited.
     deadlines: Map<CallId, Time>,
@@ -93,8 +93,8 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`, because this time must not count towards
-    /// deadlines.
+    /// Extends the deadline of every preview by `by`. This is time that must not count towards
+    /// deadlines, such as a standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -334,10 +334,10 @@ impl Core {
         }
     }
 
-    /// Whether a call was approved with a preview although its listener no longer declares
+    /// Whether a call was approved on the basis of a preview, and its listener no longer declares
     /// previews. Such a call cannot be delivered, because the listener would not check that the
-    /// preview is still valid. Returns false once the listener has answered the call, because the
-    /// check is then no longer needed.
+    /// preview is still valid. Returns false if the listener has already answered the call, because
+    /// the listener then made this check in an earlier delivery.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -1,4 +1,5 @@
-//! Primitives: requests to the core, which the core answers in the same step.
+//! Primitives: requests of listeners to the core, such as to spawn a thread or to set a timer. The
+//! core answers a primitive in the same step.
 
 use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
@@ -13,7 +14,8 @@ use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Allotment, Call, Fact, TimerEnd};
 
 impl Core {
-    /// Records a primitive as a call to the core and answers it in the same step.
+    /// Carries out the primitive that a listener has sent, and answers it in the same step. Records
+    /// the primitive as the request of a call to the core.
     pub(super) fn primitive(
         &mut self,
         step: &mut Step,
@@ -88,9 +90,9 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
-    /// Routes the payload inside a primitive. The payload has no message of its own, because the
-    /// primitive's message contains it. If the payload is refused, the sender of the primitive gets
-    /// the refusal.
+    /// Routes the payload that a primitive contains, such as the first request for a spawned
+    /// thread. The payload has no message of its own, because the message of the primitive contains
+    /// it. If the payload is refused, the sender of the primitive gets the refusal.
     fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.context, inner, thread) {
@@ -239,5 +241,5 @@ struct PrimitiveRequest<'a> {
     request: MessageId,
 }
 
-/// Reason recorded when a listener of a thread above cancels a thread.
+/// Reason that is recorded if a listener cancels a thread beneath its own thread.
 const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";

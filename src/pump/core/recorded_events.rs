@@ -2,9 +2,9 @@
 //! the source of the fork has recorded it.
 //!
 //! Recorded events take effect one after another, in the order of the source. Each of them waits
-//! until nothing else in the fork can continue. So the results of parallel work come in the order
-//! of the source, however fast the work is in the fork. If an agent acts as it did in the source,
-//! it therefore gets the same prompts.
+//! until all open calls of the fork wait. So the results of parallel work come in the order of the
+//! source, however fast the work is in the fork. An agent that acts as it did in the source
+//! therefore gets the same prompts as in the source.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ impl RecordedEvent {
 }
 
 /// The recorded events of each fork that have not taken effect yet. They take effect in the order
-/// of the fork's source. This table is not recorded. After a boot, the pump fills it again by
-/// repeating the searches in the source and the attempts of agents.
+/// of the fork's source. This table is not recorded. After a boot, the pump repeats the searches in
+/// the source and restarts the attempts of agents, which fills the table again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -150,9 +150,9 @@ impl Core {
         }
     }
 
-    /// Whether all open calls of a fork wait, so that the next recorded event can take effect. Held
-    /// calls wait, and so do calls with a recorded event of their own. Any other call waits unless
-    /// a listener works on it, or the search for its result still runs.
+    /// Whether all open calls of a fork wait, so that the next recorded event can take effect. A
+    /// call waits in three cases: it is held, it has a recorded event that has not taken effect
+    /// yet, or no listener works on it and no search for its result is running.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

@@ -1,7 +1,8 @@
 //! Refusals of payloads that passed the gate but break a rule of the pump. This module also handles
 //! the refusals of the gate.
 //!
-//! A refusal is self-contained, so that replaying it reproduces the same effects.
+//! The journal records the whole refusal. A replay takes the refusal from the record, and so
+//! reproduces the same effects.
 
 use super::Core;
 use super::outcome::OutcomeContext;
@@ -28,7 +29,7 @@ impl Core {
     ///
     /// If the payload is refused because a budget is used up, and the sender makes no model calls,
     /// this method ends the sender's call. Otherwise the sender might send the same payload
-    /// forever, because no limit of model calls would stop it.
+    /// forever. A sender with model calls is stopped by its limit of model calls.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

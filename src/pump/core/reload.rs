@@ -20,8 +20,9 @@ use crate::thread::{Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Keeps the contracts of the listeners that are in `before` but not in `after`. Drops the
-    /// contracts of the listeners that are in `after` again.
+    /// Updates the table for a change of the config from `before` to `after`. Adds the contracts of
+    /// the listeners that are only in `before`. Removes the contracts of all listeners that are in
+    /// `after`, because these listeners have come back.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {

@@ -12,15 +12,15 @@ use crate::thread::{
     Fact, Opener, Opening, Record, ReopenedCall, ReopenedCalls, ReopenedKind, Timer,
 };
 
-/// Text of an error in a fork. The pump sends it as the result of work in a spawned thread, because
-/// the fork does not continue that work.
+/// Text of the error with which a fork ends a call that was open in a spawned thread of the source.
+/// A fork does not continue such calls.
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens `work` again in a fork: the calls that were open in the source at the fork point.
-    /// `client` is the client of the fork. Returns the calls whose results this client gets. If the
-    /// fork replaces a turn of an agent, `edited` is the call of that turn, and this method does
-    /// not continue that call.
+    /// Opens the calls in `work` again in a fork. These are the calls that were open in the source
+    /// at the fork point. Calls that a client opened in the source now belong to `client`, the
+    /// client of the fork. Returns the calls of `client`. If an operator's message replaces a turn
+    /// of an agent, `edited` is the call of that turn, and this method does not continue that call.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -126,8 +126,9 @@ impl Core {
     }
 }
 
-/// Returns `opening` with `client` as the opener, if a client opened the call. `client` is the
-/// client of the fork, and then gets the result of the call. Returns any other opening unchanged.
+/// Adapts the opening of a call to a fork. If a client opened the call in the source, returns
+/// `opening` with the fork's client `client` as the opener, so that this client gets the result of
+/// the call. Otherwise returns `opening` unchanged.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

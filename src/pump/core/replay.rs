@@ -119,7 +119,7 @@ fn decided(
     Some(Event::Decide(Box::new(CallDecision { ticket, message, decision, origin })))
 }
 
-/// Rebuilds the event of a fork from the fact in its record.
+/// Rebuilds the event that requested a fork from the record of this event.
 fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     let threads = record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { threads, .. } => Some(threads.clone()),
@@ -265,8 +265,8 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Recorded refusals of whole payloads. A refusal is removed when the verdict that refers to it
-    /// has been read.
+    /// The refusals in the record that concern a whole payload, not a part of an accepted payload.
+    /// A refusal is removed as soon as the verdict on its payload has been read.
     refusals: Vec<&'a Refusal>,
 }
 

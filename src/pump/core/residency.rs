@@ -13,11 +13,12 @@ use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns a tree that `event` may read and that is not in memory, or `None` if there is no
-    /// such tree. The caller restores the tree and calls this method again, until the method
-    /// returns `None` or a tree that does not exist. A client key that `event` names must already
-    /// be in memory. If an event concerns all trees with open calls, [`Core::continue_waiting`]
-    /// handles the trees outside memory.
+    /// Returns a tree that `event` names and that is not in memory, or `None` if there is no such
+    /// tree. The caller restores the tree and calls this method again, until the result is `None`.
+    /// If the tree cannot be restored, the caller stops: the event names a tree that does not
+    /// exist, such as the tree of a new thread. If `event` names a client key, the key must already
+    /// be in memory. An event that concerns all trees with open calls names no tree, see
+    /// [`Core::continue_waiting`].
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -63,15 +64,16 @@ impl Core {
         })
     }
 
-    /// Whether `fact` changes the state of trees with open calls. A pause or a resume does. A start
-    /// or a reload only has effects on the trees. `fact` comes from [`Core::fact_of_all_trees`].
+    /// Whether `fact` changes the state of all trees with open calls. A pause and a resume do,
+    /// because they stop or restart time limits. A start and a reload only lead to effects, such as
+    /// alarms. `fact` comes from [`Core::fact_of_all_trees`].
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
 
-    /// Applies pauses and resumes to the trees with these `roots`, which have just come back to
-    /// memory. All other trees in memory have these facts already. [`Core::changes_all_trees`]
-    /// returns true for such facts.
+    /// Stops or restarts the time limits of the trees with these `roots` according to the pauses in
+    /// force. Must be called if a pause began or ended while the trees were outside memory. For the
+    /// trees in memory, the core has done this when it recorded the pause or the resume.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         if !mutant("pause-only-in-memory") {
             self.state.follow_pauses_in(roots);
@@ -79,9 +81,9 @@ impl Core {
     }
 
     /// Adds to `step` the effects of `fact` on the trees with these `roots`. The trees were outside
-    /// memory when `step` recorded `fact`. `fact` comes from [`Core::fact_of_all_trees`]. The step
-    /// gets no further facts, because no call of these trees can be handed over or still needs a
-    /// preview.
+    /// memory when `step` recorded `fact`. `fact` comes from [`Core::fact_of_all_trees`]. Adds no
+    /// further facts to the step, because the calls of these trees only wait, and so no delivery
+    /// starts.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -91,9 +93,10 @@ impl Core {
         }
     }
 
-    /// Returns the contracts that a start or a reload puts in force, if at least one listener gives
-    /// previews. The step of such an event may send requests for previews of held calls. Returns
-    /// `None` if no listener gives previews, and for every other event.
+    /// Returns the contracts that a start or a reload puts in force, if at least one listener in
+    /// them declares previews. Otherwise, and for every other event, returns `None`. If contracts
+    /// are returned, the caller must bring back all trees whose held calls still need a preview,
+    /// because the step requests these previews.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -105,7 +108,7 @@ impl Core {
     }
 
     /// Returns the trees of the calls that `record` hands over to listeners. Leaves out the tree of
-    /// `record` itself.
+    /// `record` itself, because the caller brings that tree back in any case.
     pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
         let calls = record.facts.iter().filter_map(|fact| match fact {
             Fact::HandedOver { call, .. } => Some(*call),
@@ -142,8 +145,9 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the open calls for which a client key was used. A repeated submission
-    /// with the key needs this tree, because its receipt states whether these calls are held.
+    /// Returns the tree of the calls that a submission with this client key has opened. Returns
+    /// `None` if no call of the submission is open. If the client repeats the submission, the pump
+    /// needs the tree, because the receipt states whether the calls are held.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
         used.calls.iter().find_map(|call| self.tree_of_open(*call))
@@ -181,8 +185,9 @@ impl Core {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names. A new tree without a suggested id gets an id that
-    /// is generated from the submission's id. Ids of trees in memory are skipped.
+    /// Returns the tree that a submission names. For a new tree without a suggested id, generates
+    /// an id that no tree in memory has. If a tree outside memory has this id, the caller brings
+    /// that tree back and calls this method again, which then generates another id.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {

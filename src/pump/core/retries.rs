@@ -217,8 +217,8 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
-    /// Returns the submission that used the client key of the retry. Returns `None` if there is
-    /// none, or if the key has expired since.
+    /// Returns the submission that used the client key of the retry. Returns `None` if the retry
+    /// has no client key, if no submission has used the key, or if the key has expired.
     fn key_use(&self, now: Time, action: &RetryAction) -> Option<&KeyUse> {
         self.recorded_key(action).filter(|used| !self.has_expired(used, &action.sender, now))
     }
@@ -277,10 +277,10 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// Returns the thread that gets the new message of a retry. If a client sent the message, this
-    /// is the root thread. If a listener sent it, this is a new subthread. That listener already
-    /// has a result for its earlier call, so the new result must not appear in the thread that the
-    /// listener remembers.
+    /// Returns the thread that gets the new message of a retry. If a client sent the original
+    /// message, this is the root thread. If a listener sent it, this is a new subthread. In its own
+    /// thread, this listener already has a result for the original message, and must not get a
+    /// second one.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -17,8 +17,8 @@ use crate::thread::Map;
 /// **Invariant:** a listener never has more deliveries in flight than its `concurrency`, orphaned
 /// deliveries included.
 ///
-/// **Invariant:** at a serial listener, at most one call at a time occupies a thread. The call
-/// occupies the thread until it is closed and its handler has ended.
+/// **Invariant:** at an agent, at most one call at a time occupies a thread. The call occupies the
+/// thread until the call is closed and the agent works on no delivery of the call any more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
@@ -30,8 +30,9 @@ pub(super) struct Scheduler {
 }
 
 /// Whether a call occupies its thread at the listener with this contract, so that no other call of
-/// the thread is delivered there. At a serial listener, a call occupies its thread until the call
-/// is closed. With `serial_per_thread`, a call occupies its thread until the handler has ended.
+/// the thread is delivered there. At an agent, a call occupies its thread until the call is closed
+/// and no delivery of the call is in progress. At any other listener with `serial_per_thread`, a
+/// call occupies its thread during a delivery and while it waits for a retry.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }
@@ -50,8 +51,8 @@ struct ListenerQueue {
 struct ThreadQueue {
     /// Queued calls in their order of arrival. A call that was put back comes before the others.
     ready: VecDeque<CallId>,
-    /// The call that occupies the thread at a serial listener, until the call's handler has ended.
-    /// The call may be closed already.
+    /// The call that occupies the thread, so that no other call of the thread is delivered. A
+    /// closed call still occupies the thread while a delivery of the call is in progress.
     current: Option<CallId>,
     in_ring: bool,
 }
@@ -71,8 +72,8 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Adds a thread to the ring if the thread has a call to deliver. Removes the thread's queue if
-    /// the thread is idle.
+    /// Adds a thread to `ring` if the thread has a call to deliver. If the thread has no queued
+    /// call and no call occupies it, removes the thread from `ring` and from `threads`.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -295,8 +296,8 @@ impl Scheduler {
         self.queues.get(listener)?.threads.get(thread)?.current
     }
 
-    /// Marks the thread of a call as occupied. Used after a restart, and while the call waits for a
-    /// retry.
+    /// Marks the thread of a call as occupied by this call. Used when no delivery of the call has
+    /// just started, for example after a restart, or while the call waits for a retry.
     pub fn hold_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.threads.entry(thread.clone()).or_default().current = Some(call);

@@ -1,10 +1,10 @@
 //! Schedules. The core plans the times of each schedule, begins its runs, and records the result of
 //! each planned time.
 //!
-//! When a planned time has come, one record in the tree `sess-organism` states its result. A
-//! separate step sends the request of the run, as a submission of the schedule's client, because
-//! the record of the request belongs to another tree. If the pump dies between the two steps, the
-//! next boot sends the request.
+//! When a planned time has come, one step records its result in the tree `sess-organism`. A second
+//! step sends the request of the run, as a submission of the schedule's client. Two steps are
+//! necessary, because a step makes one record, a record belongs to one tree, and the request has a
+//! tree of its own. If the pump dies between the two steps, the next boot sends the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl Schedules {
 }
 
 impl Core {
-    /// Sets the schedules that this core runs. The core plans their times and begins their runs.
-    /// Without schedules, the core leaves recorded schedules unchanged.
+    /// Sets the schedules that this core runs. The core plans their times and begins their runs. A
+    /// core without schedules ignores all recorded schedules: it neither runs nor cancels them.
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
         Self { schedules: Some(Arc::new(schedules)), ..self }
@@ -228,8 +228,8 @@ impl Core {
     }
 
     /// Returns an id for the root thread of a run. The id belongs to this pump's partition, and no
-    /// tree in memory has it. A tree outside memory may have the id. In this case, the pump later
-    /// refuses the request of the run.
+    /// tree in memory has it. If a tree outside memory has the id, the pump later refuses the
+    /// request of the run.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);

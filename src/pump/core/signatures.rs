@@ -11,8 +11,8 @@ use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
 
 /// The parts of a decision that its signature covers.
 pub(super) struct SignedDecision<'a> {
-    /// The signed statement. `None` for an approval that does not contain the whole digest of the
-    /// payload.
+    /// The signed statement. `None` for an approval with a shortened digest of the payload or of
+    /// the preview, because a signed approval must contain the whole digest.
     pub statement: Option<DecisionStatement<'a>>,
     pub thread: &'a ThreadId,
     pub signature: Option<&'a DecisionSignature>,

@@ -39,8 +39,9 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on a payload: the next payload of an outcome, or the payload of an
-    /// answer.
+    /// Records the verdict on a payload. The record of an outcome has one verdict for each payload,
+    /// and this method adds the next one. The record of a person's answer has one verdict, and this
+    /// method sets it.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {

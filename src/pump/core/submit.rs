@@ -175,9 +175,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. Usually it does. It does
-    /// not while an earlier request of the tree runs, or if the client belongs to a listener,
-    /// because the listener could then renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. It does, with two
+    /// exceptions: an earlier request of the tree still runs, or the client is one in whose name a
+    /// listener may send requests. Such a listener could otherwise renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));

@@ -29,9 +29,9 @@ impl Core {
     }
 }
 
-/// Returns a label for a new child of a thread that has `number` children. The label depends on the
-/// labels of `parent` and not on the root. So a fork, or a second run of the same work, gets the
-/// same labels.
+/// Returns a label for a new child of `parent`, which has `number` children. The label is derived
+/// from `number` and from the labels of `parent`, but not from the id of the root. So the same work
+/// gets the same labels in a fork or in a second run.
 fn generated_label(parent: &ThreadId, number: usize) -> String {
     let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
     let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();

@@ -19,10 +19,9 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_time` contains the deadlines of `by_call`. Only the deadline of an attempt
-/// whose answer has arrived in time is left out. [`Timeouts::extend_all`] adds such deadlines
-/// again. The driver therefore reports all arrivals anew before it lets deadlines fire. The set is
-/// sorted, so that a poll or a change need not scan all deadlines.
+/// **Invariant:** `by_time` contains the deadlines of `by_call`, except those of attempts whose
+/// answers have arrived in time. [`Timeouts::extend_all`] adds these deadlines again. So the driver
+/// must report all arrivals again before it lets deadlines fire.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
@@ -116,8 +115,9 @@ impl Core {
     }
 
     /// Records that a host has read an answer that the pump has not processed yet. If the answer
-    /// arrived before the deadline of its attempt, the deadline has no effect, however late the
-    /// pump processes the answer. An answer that the pump would refuse changes nothing.
+    /// arrived before the deadline of its attempt, the deadline has no effect, even if it passes
+    /// before the pump processes the answer. An answer to an earlier attempt, or of another
+    /// listener than the call's, changes nothing.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,

@@ -1,7 +1,7 @@
 //! Trials: forks whose source is in another journal. They try a config on a recorded thread, so no
 //! person waits for their calls.
 //!
-//! A call that would be held ends as `not-recorded` in a step of its own. An agent's call also ends
+//! A call that would be held for a person ends as `not-recorded` instead. An agent's call also ends
 //! as `not-recorded` if no recorded answer exists for its model call, and the trial has no
 //! permission to call the model.
 

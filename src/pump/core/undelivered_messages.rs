@@ -1,6 +1,6 @@
 //! The messages that were not yet delivered when their call closed. Each of them gets a
-//! disposition, and nothing is sent back to its sender. **Rule:** the pump never answers a fault
-//! with another fault.
+//! disposition, and nothing is sent back to its sender. So an undelivered fault does not cause a
+//! further fault.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Alarms of the pump. There may be a million timers, and many may be due at once. Each due timer
 //! brings a thread tree back to memory and leads to a delivery. Timers therefore fire in small
-//! batches, and slowly while the pump has too many messages in flight. Other alarms do not wait for
-//! timers.
+//! batches. While the pump has too many messages in flight, it waits for some time after each
+//! batch. Other alarms do not wait for timers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +15,11 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Timers do not fire before this time. Usually this is no restriction. If timers have fired
-    /// while the pump had too many messages in flight, the time is set so that the next timers wait
-    /// for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
+    /// Timers do not fire before this time. It is set only when timers fire while the pump has too
+    /// many messages in flight. The next timers then wait for
+    /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
-    /// Number of timer alarms after the alarms of ended timers were last removed.
+    /// Number of timer alarms that were left when the alarms of ended timers were last removed.
     timers_kept: usize,
 }
 

@@ -11,9 +11,9 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 
 /// Time at which a host read each answer that the pump has not processed yet.
 ///
-/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. The pump
-/// may read a time `now` and then take the lock. In that case, the map contains every answer that a
-/// host has read before `now`.
+/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. So if the
+/// pump reads a time `now` and then takes the lock, the map contains every answer that a host has
+/// read before `now`.
 ///
 /// **Invariant:** an entry stays until the pump has processed the event that was made from its
 /// answer.

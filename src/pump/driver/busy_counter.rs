@@ -12,9 +12,8 @@ use crate::pump::core::BusyCount;
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
 /// share the counts.
 ///
-/// **Invariant:** an entry counts at least one refusal. An entry is recorded
-/// [`limits::BUSY_INTERVAL`] after `since`, or as soon after that as the pump's thread has time. So
-/// all its refusals came before then.
+/// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry as
+/// soon as [`limits::BUSY_INTERVAL`] has passed since `since` and the pump's thread has time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

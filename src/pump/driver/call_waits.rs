@@ -1,6 +1,6 @@
-//! Waits of calls for a person, a model or a listener. The pump reports them to clients that watch
-//! a tree, and does not record them. A client whose channel is full may miss a wait, but misses no
-//! receipt and no result.
+//! Reports about calls that wait for a person, a model or a listener. The pump sends the reports to
+//! clients that watch a tree, and does not record them. A client whose channel is full may miss a
+//! report, but misses no receipt and no result.
 
 use tokio::sync::mpsc;
 
@@ -36,8 +36,8 @@ pub(in crate::pump) struct ModelReport {
     pub state: ModelState,
 }
 
-/// Channel that reports the waiting calls of a tree to one client. Each report is boxed, because
-/// the queue reserves space for 32 of them even while it is empty.
+/// Channel that reports the waiting calls of a tree to one client. Each report is boxed to save
+/// memory, because even an empty channel allocates space for 32 values.
 pub type WaitSender = mpsc::Sender<Box<CallWait>>;
 
 /// Clients that watch the waiting calls of a tree, by the tree's root.

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
-/// Sender of completions. The channel needs no bound, because it holds at most one completion for
-/// each registered call. Each completion is boxed to save memory: the channel reserves space for 32
-/// completions at once, and exists for as long as the call is open.
+/// Sender of completions. The channel needs no bound, because it gets at most one completion for
+/// each registered call. Each completion is boxed to save memory, because even an empty channel
+/// allocates space for 32 values, and the channel exists for as long as the call is open.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallCompletion>>;
 
 /// Receiver of completions.

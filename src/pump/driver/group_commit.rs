@@ -61,9 +61,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Queues a check of passed deadlines behind all commands in the inbox. If an answer arrives
-    /// before its deadline, the pump therefore processes the answer first, even if the deadline has
-    /// passed by then.
+    /// Queues a check of passed deadlines at the end of the inbox. So the pump first processes the
+    /// answers that are already in the inbox. An answer that arrived before its deadline then
+    /// counts, even if the deadline has passed since.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -71,9 +71,10 @@ impl Pump {
         }
     }
 
-    /// Makes the steps durable, then performs their effects in order. Some hosts do not read the
-    /// journal, and get their deliveries before the records are readable. All other hosts get their
-    /// deliveries afterwards.
+    /// Makes the steps durable, then performs their effects in order. A durable record may become
+    /// readable in the journal a little later. Hosts that do not read the journal get their
+    /// deliveries as soon as the records are durable. All other effects wait until the records are
+    /// readable.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();

@@ -108,8 +108,8 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Generation of the gate that checked the payload. The generation counts the reloads before
-    /// this gate came into force.
+    /// Generation of the gate that checked the payload: the number of reloads between the start of
+    /// the pump and the check.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
@@ -120,8 +120,8 @@ pub(in crate::pump) struct Submit {
 }
 
 impl Submit {
-    /// Refuses the submission, because the journal cannot accept records at present. Returns the
-    /// rule of the refusal.
+    /// Sends the client a refusal of the submission, because the journal cannot accept records at
+    /// present. Returns the rule that the refusal names.
     pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
@@ -443,8 +443,8 @@ impl Handle {
     }
 
     /// Reports to the pump the result that the source of a fork has for a call. `result` is `None`
-    /// if the source has no result. If the gate no longer accepts a reply in the result, reports
-    /// `None` as well.
+    /// if the source has no result. Also reports `None` if the gate in force refuses a reply in the
+    /// result, for example because the config has changed since the reply was recorded.
     pub fn recalled(
         &self,
         call: CallId,

@@ -234,9 +234,9 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Returns the value of an attribute in the payload of `message`. `start` is the text that precedes
-/// the value. Returns `None` if the payload is not the core payload `local`, or does not contain
-/// `start`.
+/// Returns the value of an attribute in the payload of `message`. `start` is the text directly
+/// before the value. Returns `None` if the message is not from the core, if its payload has another
+/// local name than `local`, or if the payload does not contain `start`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

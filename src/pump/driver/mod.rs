@@ -2,8 +2,9 @@
 //! and only then performs the effects.
 //!
 //! The driver processes and commits all events that are ready together, so that one disk write
-//! serves them all. The order of commits also holds while the disk is full. New submissions are
-//! then refused, and records that are already decided are written as soon as there is space.
+//! serves them all. While the disk is full, the driver refuses new submissions. It writes the
+//! records of the steps that it has already processed as soon as there is space, and performs their
+//! effects after that.
 
 mod alarm_queue;
 mod arrivals;
@@ -142,7 +143,8 @@ pub struct Pump {
     /// Digests of the texts that the organism uses. The record of the boot lists them. Empty after
     /// the boot.
     blobs: Vec<Digest>,
-    /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id.
+    /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
+    /// a test case gets the same ids.
     has_same_ids: bool,
 }
 

@@ -77,8 +77,8 @@ impl PumpClock {
         }
     }
 
-    /// Returns the real time until this clock reaches `at`; [`Duration::MAX`] if the clock is
-    /// frozen at an earlier time.
+    /// Returns the real time until this clock reaches `at`. Returns [`Duration::MAX`] if the clock
+    /// is frozen at an earlier time than `at`, because a frozen clock does not advance by itself.
     pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
         match at.since(now) {
@@ -109,8 +109,8 @@ impl PumpClock {
     }
 
     /// Returns the uncounted time since the previous call, and starts again from zero. Returns
-    /// `None` if this time is too short for a record. Also returns `None` if the clock is frozen,
-    /// because a frozen clock brings no deadline closer.
+    /// `None` if this time is shorter than [`limits::STANDSTILL_MIN`]. Also returns `None` if the
+    /// clock is frozen, because a frozen clock brings no deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)
@@ -127,8 +127,8 @@ mod tests {
         Time(0).plus(12 * HOUR)
     }
 
-    /// Returns a clock at noon, and a function that reads it for given values of the system clock,
-    /// the uptime and the time awake.
+    /// Returns a clock that shows noon, and a function that reads this clock. The caller passes the
+    /// readings of the system clock, of the uptime and of the time awake to the function.
     fn watch() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
         let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
         let pulse = StandstillDetector::start(start.awake);

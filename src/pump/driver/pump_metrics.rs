@@ -32,12 +32,14 @@ pub struct PumpMetrics {
     pub(super) pauses: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
-    /// Time of the last check of the journal, in microseconds since 1970; 0 before the first check.
+    /// Time of the last checkpoint that this run of the pump signed, in microseconds since 1970.
+    /// Before the first checkpoint, this is the time of the run's first record; 0 if there is no
+    /// record yet.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// Progress of the background proof. The pump started from a snapshot, and the background proof
-    /// verifies the journal's records before that snapshot.
+    /// Progress of the verification of the records before the snapshot from which the pump started.
+    /// A background thread verifies these records. `None` if the pump started without a snapshot.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -122,10 +124,10 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns two positions. The journal's records between them are not verified yet. The first
-    /// position is that of the first record that the pump verified at its start. The second, lower
-    /// position is that of the last record that the background proof has verified so far. Returns
-    /// `None` if all records are verified.
+    /// Returns the bounds of the records that are not verified yet, the upper bound first. The
+    /// upper bound is the first record that the pump verified at its start. The lower bound is the
+    /// last record that the background thread has verified so far. Returns `None` if all records
+    /// are verified.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))

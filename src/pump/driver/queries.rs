@@ -1,5 +1,5 @@
-//! Queries about the pump's current state. The pump answers them on its own thread, between two
-//! commits: without a step, without a record, and only from durable state.
+//! Queries about the pump's current state. The pump answers them on its own thread between two
+//! commits, from durable state only. A query leads to no step and no record.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(in crate::pump) enum PumpQuery {
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Asks which calls are held.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Asks for the requests of those calls in `calls` that are held.
+    /// Asks for the requests of `calls`. The answer leaves out the calls that are not held.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -168,8 +168,8 @@ impl Handle {
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
-    /// Returns the held call whose request is `message`. The list is empty if this pump holds no
-    /// such call.
+    /// Returns a list with the held call whose request is `message`. The list is empty if this pump
+    /// holds no such call.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
         let calls = vec![CallId(message)];
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
@@ -197,8 +197,9 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
     }
 
-    /// Returns the deliveries in flight, and the position of the next record. If no host works on a
-    /// delivery, the state of the pump stays the same until time passes or a request arrives.
+    /// Returns the deliveries in flight, and the position of the next record. While there is no
+    /// delivery in flight, the state of the pump changes only when time passes or a request
+    /// arrives.
     pub(crate) async fn deliveries_in_flight(
         &self,
     ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
@@ -227,8 +228,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Answers the queries of a batch of commands. Must be called after the commit of the batch,
-    /// because a step of the batch may have closed a call that a query names.
+    /// Answers the queries of a batch of commands. Must be called after the commit of the batch, so
+    /// that an answer reflects all steps of the batch, and only durable state.
     pub(super) fn answer_queries(&mut self) -> Result<(), Error> {
         for query in std::mem::take(&mut self.queries) {
             if let Some(thread) = query.thread() {

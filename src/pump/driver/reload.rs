@@ -1,8 +1,8 @@
 //! Replaces the config of a running pump between two batches of commands. A config consists of the
 //! gate, the hosts, and the config of the core.
 //!
-//! Ordering rule: the effects of all earlier steps were performed with the earlier hosts, and all
-//! later steps use the new gate.
+//! Ordering rule: the pump replaces the config after it has performed the effects of all earlier
+//! steps with the earlier hosts. All later steps use the new gate and the new hosts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -157,8 +157,9 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks the payloads of an event again if the last reload may have happened after their first
-    /// check.
+    /// Checks the payloads of an event again. Must be called for every event after the first
+    /// reload, because a payload may have passed the gate just before a reload. An answer to an
+    /// attempt is checked by the gate under which the attempt was handed over.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {

@@ -75,8 +75,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the spans of the deliveries that end in this record. Must be called after the record's
-    /// refusals are assigned to these spans.
+    /// Ends the spans of the deliveries that end in this record. Must be called after the errors of
+    /// the record's refusals were added to these spans, because an ended span is exported.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));
@@ -191,8 +191,9 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery. Only the first end of a delivery counts. `error` is `None` if
-    /// the listener answered. If its answer was refused, the span already contains that error.
+    /// Ends the span of a delivery, if the span has not ended yet. `error` is `None` if the
+    /// listener answered. If the span already has an error, because the listener's answer was
+    /// refused, that error stays.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;

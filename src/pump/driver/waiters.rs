@@ -45,9 +45,9 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Returns the event of a command, and registers the caller that waits for the result of the
-    /// command. Handles a command without an event immediately. Releases the command's permit of
-    /// the inbox.
+    /// Converts a command to its event, and registers the caller that waits for the result. Frees
+    /// the command's place in the inbox. Returns `None` for a command without an event, such as a
+    /// stop, which takes effect at once.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),

@@ -7,8 +7,9 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
-/// Codes of findings for a text that is not XML. The gate's own scan refuses such texts before
-/// libxml2 sees them. If libxml2 nevertheless reports one of these codes, the text is refused too.
+/// Codes of findings for a text that is not XML. Normally, the gate's own scan refuses such a text
+/// before libxml2 reads it. If only libxml2 finds the defect, these codes decide that the text is
+/// refused as not well-formed.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
 /// The text that the gate checks. A refusal records the part of the text that broke a rule, with
@@ -18,8 +19,8 @@ pub(super) struct SubmittedText<'a> {
     pub text: &'a [u8],
     /// Where the current element starts within the text.
     pub base: TextLocation,
-    /// Range of bytes in the current element that were not submitted, because they are namespace
-    /// declarations inherited from the parent element.
+    /// Range of bytes in the current element that the gate has added: the namespace declarations
+    /// that the element inherits from its parent element.
     pub added: Range<usize>,
 }
 

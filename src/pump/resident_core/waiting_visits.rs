@@ -13,9 +13,10 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact` to the trees outside memory. `fact` concerns all trees with open calls. If
-    /// `step` is given, adds the effects of the fact on these trees to the step. Brings back a
-    /// bounded number of trees at a time, and lets them leave again.
+    /// Applies `fact`, which concerns all trees with open calls, to the trees outside memory. Adds
+    /// the effects of the fact on these trees to `step`, the step that recorded the fact. `step` is
+    /// `None` in a replay, which has no effects. Brings back a bounded number of trees at a time,
+    /// and lets them leave again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,

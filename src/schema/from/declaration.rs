@@ -6,8 +6,8 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value. It stays until the example contains a value that shows the
-/// type.
+/// Placeholder for the type of a value while the example shows only `null` or an empty list. A
+/// later value in the example replaces the placeholder by its type.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
@@ -87,8 +87,9 @@ impl ElementDeclaration {
         1 + fields.children.iter().map(Self::size).sum::<usize>()
     }
 
-    /// If too many children of an element are optional, permits the element's children in any order
-    /// and number. Does the same for all elements within.
+    /// If more than `OPTIONAL_MAX` children of an element are optional, permits the element's
+    /// children in any order and number, because their order would take too long to compile. Does
+    /// the same for all elements inside the element.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();

@@ -142,8 +142,9 @@ pub(super) fn merge(
     }
 }
 
-/// Adapts the declaration `fields` of an element that has only a text in another place of the
-/// example. `of` is the type of that text. Makes the attributes and children in `fields` optional.
+/// Combines two declarations of an element that occurs in two forms in the example. In one place,
+/// the element has the attributes and children in `fields`. In another place, it has only a text of
+/// the type `of`. Makes the attributes and children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -187,7 +188,8 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names for which a search goes through a list instead of building a map.
+/// Maximum number of names that are searched for in a list one by one. For more names, a map is
+/// built.
 const FEW: usize = 8;
 
 /// Returns, for each of `names`, its index in `known`. Builds a map only if there are many names

@@ -199,10 +199,10 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records the conflicts between two schemas that both apply to a value. If a keyword has a
-    /// different value in each schema, the conversion keeps the value in `over`. This function then
-    /// records the value in `part` as a loss. `word` names the keyword from which `part` comes,
-    /// such as `allOf`.
+    /// Records the conflicts between two schemas that both apply to a value. If a keyword has one
+    /// value in `part` and a different value in `over`, the conversion keeps the value in `over`,
+    /// and this function records the value in `part` as a loss. `word` is the keyword that contains
+    /// or refers to `part`, such as `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -388,9 +388,9 @@ impl JsonSchemaReader<'_> {
         of
     }
 
-    /// Returns the permitted values, without null: the value of `const`, or else the values of
-    /// `enum`. If `enum` lacks the value of `const`, records `const` as a loss and returns the
-    /// values of `enum`.
+    /// Returns the values that `const` or `enum` permits, without null. If the schema has both
+    /// keywords, `const` has precedence. If `enum` lacks the value of `const`, records `const` as a
+    /// loss and returns the values of `enum`.
     fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
         let listed = keys.get("enum").and_then(Json::as_array);
         let words = match (listed, keys.get("const")) {

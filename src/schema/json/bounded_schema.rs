@@ -10,7 +10,8 @@ use crate::limits;
 const CHOICES: usize = 12;
 /// Maximum characters of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum bytes of one property in a schema that is too long as a whole.
+/// Maximum bytes of one property, if the whole schema is too long. A longer property is reduced to
+/// its type.
 const PROPERTY_BYTES: usize = 512;
 /// Bytes reserved in a schema for the comment that states how many parts were left out.
 const COMMENT_BYTES: usize = 512;
@@ -34,9 +35,11 @@ pub fn shorten_doc(doc: &mut String) {
 }
 
 /// Shortens a schema that is too long, until it fits. First replaces long enumerations and removes
-/// documentation. Then simplifies long properties. Finally removes properties from the end of the
-/// schema, in this order: optional properties, alternatives of content with a fixed order, required
-/// properties. Never removes the property `content`. Returns the number of removed properties.
+/// documentation. Then reduces long properties to their types. Finally removes properties,
+/// beginning with the last one: first the optional properties, then the alternatives for the items
+/// of the property `content`, then the required properties. `content` names the property that lists
+/// the children of an element in order, if there is one. It is never removed. Returns the number of
+/// removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -63,8 +66,9 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of `object`, the last property first, until `excess` is 0. Keeps each
-/// property for whose name `may_go` returns false. Returns the number of removed properties.
+/// Removes properties of `object`, the last property first, until `excess` is 0. `excess` is the
+/// number of bytes by which the schema is too long, and decreases with each removed property. Keeps
+/// each property for whose name `may_go` returns false. Returns the number of removed properties.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {

@@ -76,12 +76,13 @@ pub struct ElementPlans<'a> {
     named: HashMap<QName, Rc<PlannedType>>,
 }
 
-/// The plan and the outline of a type.
+/// The plan of a type, which contains its JSON properties, and the outline of the type, which
+/// contains its permitted content.
 pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema of the type that lists the children without describing them.
+    /// JSON Schema that only lists the names of the type's children. Made when it is first needed.
     pub undescribed: OnceCell<Json>,
 }
 

@@ -179,9 +179,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns a schema for an element whose attributes and children are not described. It permits
-    /// JSON of the same form as the full schema. For an element without children, it keeps the
-    /// required properties.
+    /// Returns a shorter schema for an element, which accepts every JSON value that the full schema
+    /// accepts. For an element with children, it only lists the names of the attributes and
+    /// children. For an element without children, it keeps the required properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -275,7 +275,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
 }
 
 /// Returns a JSON Schema that describes an object. `content` is the schema of the object's property
-/// `key`. `about` is a text about the other properties.
+/// `key`. `about` is the description of the object, which lists its other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));

@@ -12,8 +12,8 @@ use crate::xml::shape::QName;
 /// A part of a payload that has no JSON form of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnsupportedPart {
-    /// Text between child elements, or elements that only a wildcard permits. The model must write
-    /// the part as XML in a string.
+    /// Content without a JSON form: text between child elements, or elements that only a wildcard
+    /// permits. The model must write this content as XML in a string.
     Markup { path: String },
     /// An element whose type is chosen with `xsi:type`. No native call can contain the element.
     Abstract { path: String, required: bool },

@@ -12,8 +12,8 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// The local names of the payloads in the document, for the duration of one evaluation. The key
-    /// is the element that contains the payload.
+    /// The local name of each payload in the document, by the element that contains the payload.
+    /// Set only for the duration of one evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
@@ -190,8 +190,8 @@ pub fn number_elements(document: &ParsedDocument) {
     }
 }
 
-/// Finds the elements at the positions in `payloads`. Returns the local name of the payload for
-/// each of these elements.
+/// Finds the element at each position in `payloads`. Returns a map from these elements to the local
+/// names that `payloads` contains for them.
 fn payload_elements(
     document: &ParsedDocument,
     payloads: &[(Vec<u32>, String)],

@@ -116,8 +116,9 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription to the live channel. The signature names one journal of the organism: a
-    /// journal on this host or, if this host has none, the journal of `partition`.
+    /// Signs a subscription to the live channel. The signature names one journal of the organism:
+    /// the first readable journal in this client's data directory or, if there is none, the journal
+    /// of `partition`.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

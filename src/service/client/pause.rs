@@ -26,7 +26,8 @@ pub enum PauseError {
 
 impl ServiceClient {
     /// Requests a pause or a resume of `target`. A thread belongs to one partition; any other
-    /// target concerns all partitions. Returns one result for each partition concerned, in order.
+    /// target concerns all partitions. Returns the number and the result of each partition
+    /// concerned, in the order of the numbers.
     pub async fn pause(
         &self,
         verb: PauseVerb,

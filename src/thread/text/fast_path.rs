@@ -250,7 +250,8 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    /// Parses a reference to a message after `token`, or `null`.
+    /// Skips `token` and parses the reference to a message that follows it, or `null`. Returns
+    /// `Some(None)` if the text does not continue with `token`, and `Some(Some(None))` for `null`.
     fn maybe_reference(&mut self, token: &str) -> Option<Option<Option<MessageReference>>> {
         if !self.skip(token) {
             return Some(None);

@@ -6,7 +6,8 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId};
 use crate::thread::Input;
 
 /// Returns the disposition of a `disposed` fact if its text states none. A disposition is the way
-/// in which a message ended. `latest` is the message before the fact in its record.
+/// in which a message ended. `latest` is the last message that stands before the fact in the same
+/// record; `None` if there is no such message.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }

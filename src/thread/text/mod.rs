@@ -1,28 +1,34 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is short. The text leaves out each value that another part of the record implies, and the
+//! text is kept short. It leaves out each value that another part of the record implies, and the
 //! reader restores the value.
+//!
+//! An outcome is the input of a record in which a listener returned payloads for a call. A message
+//! in the record of an outcome has an implied sender: the core for a note or a system message, and
+//! the listener of the outcome for any other message. The rows with a star apply only to messages
+//! whose `from` is left out. The fact `heard` states that the outcome arrived, `used` that a turn
+//! used tokens, and `disposed` that a message ended.
 //!
 //! | left out | restored from |
 //! |---|---|
 //! | position, tree, previous record and its hash, time | stored beside the text, hashed with it |
 //! | a message's `thread`, `time` | the record's tree and time |
-//! | in a record of an outcome: the `from` of a note or a system message by the core | `core` |
-//! | … the `from` of another message by the outcome's listener | the record's input |
-//! | if `from` is left out: a `to` that is the outcome's listener | the record's input |
-//! | if `from` is left out: the `kind`, if it is `call` | `call` |
-//! | if `from` is left out: a `cause` that is the outcome's call | the input (`null`: no cause) |
-//! | if `from` is left out: a note's `call` that is its `cause` | the note's `cause` |
+//! | a message's `from`, if it is the implied sender | the message's kind and the input |
+//! | * a `to` that is the listener of the outcome | the input |
+//! | * the `kind`, if it is `call` | `call` |
+//! | * a `cause` that is the outcome's call | the input (`null`: no cause) |
+//! | * a note's `call` that is its `cause` | the note's `cause` |
 //! | a `call` message's own `call` | its `id` |
-//! | a `cause` that is the call of the input | `"input"` stands in its place |
-//! | a `call` equal to the `cause` or the call of the input | `"cause"` or `"input"` in its place |
+//! | if `from` is stated: a `cause` that is the outcome's call | `"input"` in its place |
+//! | a `call` that is the `cause` or the outcome's call | `"cause"` or `"input"` in its place |
 //! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
-//! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the record's input |
-//! | the empty parts of a turn | their absence |
-//! | the `call` and `agent` of `used`, its tokens and `money` | the record's input and its turn |
-//! | the `call` of `handed-over` | the `call` of the message before it |
-//! | the `message` of `disposed` | the message before it, or else the call of the input |
-//! | the `how` of `disposed` | `recorded` if a message stands before it, or else `handled` |
-//! | the `how` of `call-closed`, if it is `completed` | `completed` |
+//! | `heard`: its `call` and `attempt` | the input |
+//! | `call-closed`: its `call` | the input |
+//! | `call-closed`: its `how`, if it is `completed` | `completed` |
+//! | `used`: its `call` and `agent`, its tokens and `money` | the input and its turn |
+//! | an empty part of a turn | the part is empty if it is absent |
+//! | `handed-over`: its `call` | the `call` of the last message before this fact |
+//! | `disposed`: its `message` | the last message before this fact, or else the outcome's call |
+//! | `disposed`: its `how` | `recorded` if a message stands before this fact, or else `handled` |
 //! | the digest in a verdict | the fact to which the verdict refers by its index |
 //!
 //! A value is written if it differs from the value that the table gives. The text contains only the

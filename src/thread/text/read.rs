@@ -141,7 +141,7 @@ impl RecordReader<'_> {
         })
     }
 
-    /// Keeps those values of the input that the facts of the record leave out.
+    /// Sets `about` to the values of the input that the facts of the record may leave out.
     fn follow(&mut self, input: &InputForm<'_>) -> Result<(), UnreadableRecord> {
         self.about = match input {
             InputForm::Outcome(form) => {

@@ -150,7 +150,7 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "kind")]
     pub kind: Option<MessageKind>,
     /// The sender of the message. Absent if the kind of the message and the record's input imply
-    /// the sender. If absent, other fields may be absent, too.
+    /// the sender. Only then may `kind` and `to` be absent, too.
     #[serde(rename = "from", borrow, default, deserialize_with = "borrowed")]
     pub from: Option<Cow<'t, str>>,
     #[serde(rename = "to", borrow, default, deserialize_with = "borrowed")]
@@ -160,11 +160,13 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "seq")]
     pub seq: u64,
     /// The message that caused this one. If `from` is absent, an absent `cause` stands for the call
-    /// of the outcome, and `null` states that no message caused this one.
+    /// of the outcome, and `null` states that no message caused this one. If `from` is present, an
+    /// absent `cause` states that no message caused this one.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
-    /// The call of the message. Absent if the kind of the message implies it; `null` if the message
-    /// has no call.
+    /// The call of the message. If absent, the call is implied: a `call` message has the call that
+    /// it opens, a note without `from` has the call of its `cause`, and any other message has no
+    /// call. `null` states that such a note has no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]

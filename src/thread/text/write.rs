@@ -10,7 +10,7 @@ use crate::envelope::{Message, MessageKind, Money, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
 
-/// Decimal digits of the greatest `u64`.
+/// Maximum number of decimal digits in a `u64`.
 const NUMBER_DIGITS_MAX: usize = 20;
 
 impl Record {

@@ -2,10 +2,10 @@
 //! person who knows the token.
 //!
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
-//! names another host (DNS rebinding), another origin, or another site, and is refused. A browser
-//! sends cookies to every port of a host, so the cookie is a secret that only this server knows,
-//! and its name contains the port. Over TLS, the cookie is bound to the host and never sent without
-//! TLS.
+//! names another host (DNS rebinding), another origin, or another site, and is refused. The cookie
+//! of a session contains a random secret of this server, and not the token. A browser sends cookies
+//! to every port of a host, so the name of the cookie contains the port. Over TLS, the cookie is
+//! bound to the host and never sent without TLS.
 
 use std::net::{IpAddr, SocketAddr};
 

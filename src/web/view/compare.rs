@@ -378,8 +378,9 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Writes the time that a thread took. For an open thread, writes the age of the thread instead.
-/// Also writes how long the oldest of its calls that wait for a person has waited.
+/// Writes the time that a thread took. For an open thread, writes the age of the thread instead. If
+/// calls of an open thread wait for a person, also writes the longest time for which one of these
+/// calls has waited.
 fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
     if !is_open_phase(totals.status.as_str()) {
         return html! { (duration(Duration::from_millis(totals.ms))) };

@@ -85,8 +85,9 @@ fn find(
     Ok(FoundConfigs { partition, boots, whole, changes })
 }
 
-/// Returns the start or the reload that put a config in force. `moment` is the position at which
-/// this config was in force, or a thread that was opened under it.
+/// Returns the start or the reload that put a config in force. `moment` is the position of a
+/// record, or the id of a thread. The config was in force when this record was written, or when
+/// this thread was opened. Returns `None` if the journal has no such record or thread.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,

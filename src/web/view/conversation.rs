@@ -31,8 +31,8 @@ const ACTION_REPORT: &str = "operator-action";
 /// Local name of the note that contains a model's turn.
 const TURN_NOTE: &str = "model-turn";
 
-/// If a subthread's goal has more lines than this, the page of the parent thread shows the goal
-/// collapsed.
+/// Maximum number of lines that the page of a thread shows at once of a payload that opens a
+/// subthread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
@@ -251,8 +251,9 @@ pub(super) fn signature(signed: &SignedBy) -> String {
 /// The kind of page on which a message is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
-    /// The page of the message's thread. Links to the message lead to this page. If the message's
-    /// record contains the decision of a person, `person` describes this person.
+    /// The page of the message's thread. On this page, the message has an anchor for links.
+    /// `person` describes the person whose decision the message's record contains; `None` if the
+    /// record contains no decision of a person.
     Thread { person: Option<&'p str> },
     /// A page with search results. Search results do not state how a message ended.
     Search,

@@ -23,9 +23,10 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the beginning of a fork's conversation, as far as it belongs to this page. The first page
-/// always shows the history of the source. A later page shows only its own events of the beginning.
-/// If it has no such events, nothing is drawn.
+/// Draws the beginning of a fork's conversation on one page of the thread. The first page shows the
+/// history of the source and the point at which the fork begins. Each page shows those messages of
+/// the fork's first record that belong to the page. Draws nothing on a later page to which no event
+/// of the fork's first record belongs.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,

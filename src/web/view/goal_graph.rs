@@ -225,8 +225,9 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items the goal `goal` judges; `None` if `goal` judges no items. The page
-/// draws no phase for a goal that judges items, because its runs belong to the judged goal.
+/// Returns the goal whose items `goal` judges; `None` if `goal` judges no items. Before an item of
+/// a goal counts, another goal can judge it. For a judging goal, the page states the judged goal in
+/// place of a state.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -303,9 +304,10 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Describes the state of a row: its phase, the number of the pass through the goal, the number of
-/// finished parts, and the number of the attempt. For a loop, writes `rounds`, the number of
-/// rounds, in place of the pass. For other rows, `rounds` is 0.
+/// Describes the state of a row. Writes the phase, and then up to three numbers. The first is
+/// `rounds`, the number of rounds that a loop has begun; if `rounds` is 0, it is the pass of the
+/// loop that contains the goal. The second states how many agents or items of the goal have a
+/// result. The third is the number of the attempt, if it is not the first attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

@@ -1,6 +1,7 @@
 //! The frame of every page, and the functions that write recorded texts into it.
 //!
-//! **Invariant:** a text of the record becomes part of a page only through [`shown`] or [`inline`].
+//! **Invariant:** a text from the journal becomes part of a page only through [`shown`] or
+//! [`inline`].
 
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ pub(super) struct PageFrame<'p> {
     pub may_act: bool,
     /// Facts about the organism at present; `None` on a page without a session.
     pub present: Option<&'p PresentFacts>,
-    /// The warning about the key of the browser; empty if decisions need no signature.
+    /// A warning that the config lacks the key with which this browser signs decisions. Empty if
+    /// decisions need no signature.
     pub key_warning: Markup,
 }
 

@@ -86,8 +86,8 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the oldest message that the message rates count. `None` if the rates count every
-    /// message of [`limits::WEB_RATE_TIME`].
+    /// Time of the oldest message that the message rates count. `None` if the rates count all
+    /// messages of the last [`limits::WEB_RATE_TIME`].
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }

@@ -87,8 +87,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The opened calls of other messages, by message. These messages caused this message, or
-    /// follow from it.
+    /// The calls that other messages opened, by the id of the opening message. These other messages
+    /// are the causes of this message, and the messages that this message caused.
     calls: HashMap<MessageId, IndexedCall>,
 }
 

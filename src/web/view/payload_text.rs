@@ -65,7 +65,8 @@ pub(super) struct Excerpt {
     is_cut: bool,
 }
 
-/// Returns an excerpt with the first of these lines. Keeps only the beginning of a long line.
+/// Returns an excerpt of the text that consists of `lines`. The excerpt contains at most
+/// [`limits::WEB_EXCERPT_LINES`] lines and [`limits::WEB_EXCERPT_CHARS`] characters in all.
 pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
     let all = lines.len() as u64;
     let mut room = limits::WEB_EXCERPT_CHARS;
@@ -112,8 +113,9 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
     }
 
-    /// Replaces the recorded name of the person who decided. The new text is `person`, the
-    /// description that the rest of the page uses for this person.
+    /// Shows `person` as the person who approved, refused or answered the call: replaces the
+    /// recorded name in the first line that begins with `by: `. Changes nothing if there is no such
+    /// line, or if `person` is `None`.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

@@ -18,8 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. A refused action does not prove that the person has
-    /// the right to act.
+    /// Whether the organism refused the action. If so, a person who is known only by login name or
+    /// user id is shown as `unproved` instead of `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it.
     pub login: Option<&'a str>,
@@ -53,9 +53,9 @@ impl<'a> ActingPerson<'a> {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the name of the person without further details. This is usually the name in the
-    /// config. If the record names the person only as `operator`, it is the user who ran the
-    /// command.
+    /// Returns the name of the person without further details. This is usually the recorded name,
+    /// which comes from the config. If the recorded name is only `operator`, returns the login name
+    /// or the user id of the user who ran the command, if the record contains one of them.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),
@@ -134,8 +134,8 @@ pub(super) fn signing_key(input: &Input) -> Option<String> {
     Some(signature.key.to_string())
 }
 
-/// Whether the record at `position` refuses the decision that it contains. Ignores refused payloads
-/// of agents in the same record.
+/// Whether the record at `position` contains an action of a person that the organism refused.
+/// Ignores refused payloads of agents in the same record.
 pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
     let operator = ListenerName::operator();
     timeline.items.iter().filter(|item| item.position == position).any(

@@ -1,5 +1,5 @@
-//! Present facts that every page shows around its content: whether an organism runs, whether
-//! everything is paused, and how many calls wait for a person.
+//! Facts about the present that every page shows around its content: whether an organism runs,
+//! whether everything is paused, and how many calls wait for a person.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// Facts about the present that every page shows. They date from the last check for a running
-/// organism, and from the last query of the indexes.
+/// Facts about the present that every page shows. The last check for a running organism determined
+/// whether one runs. The last query of the indexes usually determined the pause and the number of
+/// waiting calls.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -41,8 +42,9 @@ pub(super) struct PauseOfAll {
 }
 
 impl PauseOfAll {
-    /// Finds a pause of everything. `partitions` contains the pauses that are in force in each
-    /// partition.
+    /// Finds the oldest pause in force whose target is `all`, and counts the partitions with such a
+    /// pause. `partitions` contains a list for each partition, with the pauses that are in force
+    /// there. Returns `None` if no partition has a pause of everything.
     pub fn find(partitions: &[Vec<IndexedPause>]) -> Option<Self> {
         let paused = partitions.iter().flatten().filter(|pause| pause.target == "all");
         let pause = paused.clone().min_by_key(|pause| pause.since)?.clone();
@@ -107,8 +109,9 @@ impl PresentFacts {
     }
 }
 
-/// Checks for a running organism before a page is drawn. In a view with actions, also loads the
-/// facts of the config. Does neither if the last check is recent.
+/// Checks whether an organism runs, before a page is drawn. In a view with actions, also loads the
+/// facts of the config that pages need, such as the person's public keys. Does neither if the last
+/// check is recent.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,

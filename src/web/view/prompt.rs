@@ -83,8 +83,8 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The refused payloads, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads that neither list contains, because a list has at most
-    /// [`limits::WEB_PAGE_ROWS`] entries.
+    /// Number of payloads of the turn that are neither in `accepted` nor in `refused`, because each
+    /// of the two lists has at most [`limits::WEB_PAGE_ROWS`] entries.
     left: u64,
 }
 
@@ -140,8 +140,8 @@ fn accepted(message: &IndexedMessage) -> Markup {
     }
 }
 
-/// Draws a payload that the gate refused, with the rule that it broke and the record of the
-/// refusal.
+/// Draws a payload that the gate, which checks every payload, refused. Shows the rule that the
+/// payload broke, and links to the record of the refusal.
 pub(super) fn refused(refusal: &RefusalView) -> Markup {
     html! {
         (refused_payload(refusal)) ": the gate refused it, " code { (refusal.rule) } ", "

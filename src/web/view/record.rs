@@ -1,6 +1,7 @@
 //! The page about the integrity of the record. It shows whether the record was changed, and whether
-//! the pump makes the same decisions again from the recorded inputs. A separate thread checks this,
-//! as `organism verify` and `organism replay` do.
+//! the pump makes the same decisions again from the recorded inputs. The checks are those of
+//! `organism verify` and `organism replay`; they run in a background thread of the operating
+//! system.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -29,8 +30,8 @@ const CHECKPOINTS_SHOWN: usize = 20;
 /// list.
 const KEY_DIGITS: usize = 16;
 
-/// Verifies the journals that a view shows: checks their hash chains, and repeats the recorded
-/// decisions. Only one such proof runs at a time.
+/// A prover for the journals that a view shows. A proof checks the hash chains of the journals, and
+/// repeats the recorded decisions. Only one proof runs at a time.
 #[derive(Debug)]
 pub(super) struct RecordProver {
     data: PathBuf,
@@ -87,8 +88,8 @@ impl RecordProver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a proof. Does nothing if a proof is under way, if the last proof is recent, or if no
-    /// journal exists yet.
+    /// Begins a proof of all journals in a thread of its own. Does nothing if a proof is under way,
+    /// if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists yet.
     pub fn begin(self: &Arc<Self>) {
         let mut journals = partitions_in(&self.data).into_iter();
         if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
@@ -164,9 +165,10 @@ impl RecordProver {
     }
 }
 
-/// Draws which records of a journal were checked, and how many newer records were not. If the check
-/// is incomplete, also names the command that shows the missing part. `head` is the position of the
-/// journal's last record now.
+/// Draws which records of a journal were checked, and how many newer records were not. If the proof
+/// is incomplete, names the command that states what the proof lacks. If some decisions were not
+/// repeated, names the command that repeats them. `head` is the position of the journal's last
+/// record now.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,

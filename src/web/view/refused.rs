@@ -21,7 +21,8 @@ use crate::limits;
 
 pub(super) const PATH: &str = "/refused";
 
-/// Keys by which the page counts refusals.
+/// The properties by which the page groups and counts refusals: the broken rule, the sender of the
+/// refused payload, and the day.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 
 /// Refusals and failures of all journals.

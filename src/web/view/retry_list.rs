@@ -12,7 +12,9 @@ use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// A message that may be retried, with the partition of its journal and the content of its row.
+/// A message in the list of messages that can be retried, or in the list of messages that cannot be
+/// retried. Has the partition of the message's journal, and the content of the message's row in the
+/// list.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
@@ -231,8 +233,8 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     }
 }
 
-/// Whether a retry sends the message again without a confirmation, although the listener may have
-/// done the work already.
+/// Whether the page must warn that a retry may do the work of the message a second time: the
+/// listener may have done the work already, and the retry needs no confirmation.
 pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
     matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
@@ -375,8 +377,9 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
 }
 
 /// Draws how many messages are left out if a person retries all messages of the page, and why. A
-/// person without the right to act sees a command instead of a button. The command also retries
-/// messages that would fail again, so the text warns of these failures.
+/// person with the right to act sees a button, which leaves out messages that would fail again. Any
+/// other person sees a command, which retries these messages too, so the text warns of their
+/// failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

@@ -160,8 +160,7 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the values of the search form's field for the kind: every kind of message, and
-/// `refusal`.
+/// Returns the values of the field `kind` in the search form: every kind of message, and `refusal`.
 fn kinds() -> Vec<&'static str> {
     let kinds = MessageKind::ALL.map(MessageKind::as_str);
     [&kinds[..], &["refusal"]].concat()

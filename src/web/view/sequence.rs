@@ -34,7 +34,7 @@ const HELD_WAY: f64 = 0.7;
 const FLIGHT_WAY: f64 = 0.85;
 /// End of the arrow of a queued message, as a fraction of the way to the recipient's lane.
 const QUEUED_WAY: f64 = 0.6;
-/// Maximum number of characters of a payload in the hint that belongs to an arrow.
+/// Maximum number of characters of a payload in the tooltip of an arrow.
 const HINT_CHARS: usize = 160;
 
 /// The lanes of the diagram: one for each listener, in the order in which the listeners first
@@ -124,7 +124,8 @@ enum DrawnForm {
 }
 
 impl DrawnForm {
-    /// Returns the value of the attribute `data-kind`, by which the style sheet colours the form.
+    /// Returns the value of the attribute `data-kind`, by which the style sheet chooses the colour
+    /// of the arrow or mark.
     const fn kind(self) -> &'static str {
         match self {
             Self::Call | Self::Queued | Self::InFlight | Self::Unsettled => "call",
@@ -167,7 +168,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the forms that an event adds to the legend.
+    /// Returns the forms of the arrows and marks that draw an event. The legend explains these
+    /// forms.
     fn all_of(item: &TimelineEntry) -> Vec<Self> {
         match &item.what {
             TimelineEvent::Message(message) => {
@@ -293,8 +295,9 @@ fn open_head(is_right: bool) -> Markup {
     html! { path.cross d=(format!("M{back} -4L0 0L{back} 4")) {} }
 }
 
-/// Whether an event has a row in the diagram. Ends of timers and counts of refusals with the reason
-/// `busy` have no row, and appear only in the conversation view.
+/// Whether an event has a row in the diagram. Two kinds of events have no row, and appear only in
+/// the conversation view: the end of a timer, and the recorded number of `busy` refusals to a
+/// client.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
@@ -382,8 +385,8 @@ impl DrawnRow<'_> {
         }
     }
 
-    /// Draws the arrow of a message. If the message has no disposition yet, the arrow ends before
-    /// the recipient's lane.
+    /// Draws the arrow of a message. If the message is held, queued or in flight, and thus not
+    /// settled yet, the arrow ends before the recipient's lane.
     fn arrow(&self, from: f64, to: f64, message: &MessageView) -> Markup {
         let is_right = to > from;
         let way = |part: f64| percent(from + (to - from) * part);

@@ -90,7 +90,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
-/// Maximum number of rows in the separate list of threads that wait for a person.
+/// Maximum number of rows in the list of threads that wait for a person. The page shows this list
+/// above the list of all threads.
 const LANE_ROWS: usize = 20;
 
 /// Reads the filters, the cursor and the number of rows from a URL.

@@ -147,9 +147,10 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes the time `since`, rounded down to a multiple of `precision`. All three times are in
-/// microseconds. `end` is the end of the axis. It alone decides the unit of the part below a
-/// minute, so all labels of an axis have the same unit.
+/// Writes the time `since` as the label of a tick, rounded down to a multiple of `precision`. `end`
+/// is the time at the end of the axis. This time decides whether seconds, milliseconds or
+/// microseconds follow the minutes, so all labels of an axis have the same unit. The three
+/// parameters are in microseconds.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {
@@ -175,7 +176,8 @@ fn label(since: i64, precision: i64, end: i64) -> String {
 }
 
 /// Draws the axis, with its breaks beneath its ticks. The text of the labels has the same size for
-/// every width of the bar. `shared` is an invisible definition that other drawings of the page use.
+/// every width of the bar. `shared` contains SVG definitions to which other drawings of the page
+/// refer; the axis itself does not show them.
 pub(super) fn axis(ticks: &[AxisTick], breaks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     let height = if breaks.is_empty() { 20 } else { 38 };

@@ -37,9 +37,11 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call if the page finds no more exact state, such as queued or in flight.
+/// State of an open call if the page cannot determine a more exact state, for example that the call
+/// is queued or in flight.
 const OPEN: &str = "open";
-/// State of a call that is ready for its listener, and of a message that is not handed over.
+/// The state of a call that waits for the hand-over to its listener, and of a message that waits
+/// for the delivery that will contain it.
 const QUEUED: &str = MessageState::Queued.as_str();
 
 /// Id of the hatched pattern. It fills each gap and each wait that is drawn shorter than its real
@@ -132,8 +134,8 @@ fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
     spans.map(|span| span.end.unwrap_or(last).since(span.begin)).sum()
 }
 
-/// The legend of a chart, which explains each mark and states the time or the number that belongs
-/// to it.
+/// The legend of a chart. It explains each mark, and states the total time or the number of the
+/// calls, messages or subthreads that have this mark.
 struct ChartLegend<'c> {
     work: &'c [CallWork],
     subthreads: u64,
@@ -239,8 +241,9 @@ fn table(
     }
 }
 
-/// Draws an axis. `grid` is the background of all rows. One axis of the chart contains it, so that
-/// every bar can show it.
+/// Draws a row with an axis. `grid` is the SVG definition of the background to which the bars of
+/// all rows refer. One axis of the chart contains this definition; for the other axis, `grid` is
+/// `None`.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {

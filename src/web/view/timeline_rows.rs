@@ -16,7 +16,7 @@ pub(super) enum RowContent<'p> {
     Call(&'p CallWork),
     Turn(&'p TurnWork),
     Subthread(&'p ThreadTimeline),
-    /// A payload that the gate refused, and the time of the refusal.
+    /// A refused payload, or a refused action of an operator, with the time of the refusal.
     Refusal(&'p RefusalView, Time),
     Undelivered(UndeliveredMessage<'p>),
 }
@@ -37,9 +37,9 @@ pub(super) struct TimelineRow<'p> {
     pub depth: usize,
 }
 
-/// Id of the row that contains another row. For the row of a call, this is the message of the call.
-/// For the row of a turn, it is the note that records the turn. `None` is the parent of all
-/// outermost rows.
+/// The row that contains another row. The message that opened a call identifies the row of the
+/// call. The note that records a turn identifies the row of the turn. `None` if no row contains the
+/// other row.
 type ParentRow = Option<MessageId>;
 
 /// Returns the subthreads on a page. Each subthread has the position of the record that opened the
@@ -138,8 +138,8 @@ fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> P
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call that opened a subthread. This is the call of the message that caused the
-/// request for the subthread. Returns `None` if the page lacks this message or the request.
+/// Returns the call in which a listener requested a subthread. This call contains the message that
+/// caused the request. Returns `None` if the page lacks the request or this message.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

@@ -66,8 +66,8 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
     }
 }
 
-/// Whether a path leads to this server in every browser, even if browsers interpret unusual paths
-/// differently.
+/// Whether a redirect to the path stays on this server in every browser. Rejects paths that some
+/// browsers take for the address of another server, such as a path that begins with `//`.
 fn is_own_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")

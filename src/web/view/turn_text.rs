@@ -68,8 +68,9 @@ fn numbered<'f>(findings: &[&'f TurnFinding], line: usize) -> Vec<(usize, &'f Tu
     own.take(limits::WEB_LINE_FINDINGS).collect()
 }
 
-/// Draws a line of a model's text. Marks the text that each finding concerns, and adds the number
-/// of the finding. A mark is part of the text, so it stays correct when the browser wraps the line.
+/// Draws a line of a model's text. Marks each place at which a finding reports something wrong in
+/// the text, and adds the number of the finding. A mark is part of the text, so it stays correct
+/// when the browser wraps the line.
 fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
     let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();

@@ -41,8 +41,8 @@ pub(super) fn call_path(call: MessageId) -> String {
 #[derive(Debug)]
 pub(super) struct CallToDecide {
     pub call: HeldCall,
-    /// The client's request, which may be the call itself; `None` if the index has no such request.
-    /// An error states why the request could not be read.
+    /// The client's request that led to the call; it may be the call itself. `Ok(None)` if the
+    /// index finds no request for the call. `Err` states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
     /// The turn in which a model wrote the call; `None` if no model wrote it.
     pub turn: Option<WritingTurn>,
@@ -52,7 +52,7 @@ pub(super) struct CallToDecide {
 /// its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
-    /// The first payloads that the gate refused in this turn, at most
+    /// The first payloads that the gate, which checks every payload, refused in this turn, at most
     /// [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
     /// Number of further payloads that the gate refused in this turn.

@@ -95,8 +95,9 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Returns the shape of the view that the run has when the goal `number` starts. The shape
-    /// lists the elements that the goal's expressions may select.
+    /// Returns the shape of the run's view at the start of the goal `number`. The view is the
+    /// document from which expressions select values. The shape lists the elements that the goal's
+    /// expressions may select.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
@@ -197,8 +198,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression whose paths start at a payload. `root` describes the elements of this
-    /// payload. Paths of other expressions start at the view of the run.
+    /// Checks an expression whose paths start at the output of an agent, and not at the input of
+    /// the run or the id of a goal. `root` describes the elements of the output.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }

@@ -50,7 +50,8 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key under which `with` sets a child or an attribute of a payload.
+/// Returns the key with which the setting `with` of a goal sets a child or an attribute of a
+/// payload: the name, which for an attribute begins with `@`.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)

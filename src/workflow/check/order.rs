@@ -87,8 +87,9 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each wrong reference to another goal. The goal `number` must not depend on a member of
-/// another goal's list. Its `context` must name only goals that have ended when it starts.
+/// Reports each wrong reference to another goal. The `needs` of the goal `number` must not name a
+/// member of another goal, such as a loop, unless `number` is a member of the same goal. The
+/// `context` of the goal `number` must name only goals that have ended when this goal starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -191,8 +192,9 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that are not allowed for a verifier of items. A failure of the verifier counts
-/// as a failure of the item, so only the verified goal has settings for failures and supervision.
+/// Reports settings that are not allowed for a verifier, which judges the items of another goal. A
+/// failure of the verifier counts as a failure of the item, so only the other goal may have
+/// settings for failures and supervision.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,

@@ -72,10 +72,10 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Checks a workflow that undoes calls after a failure. Reports each undo payload that two peers of
-/// the workflow accept. Also reports each listener that has an undo rule and can be called beneath
-/// the workflow, but is no peer: the workflow cannot send the undo to this listener. If a workflow
-/// undoes no calls, reports its setting `report_to`.
+/// Checks a workflow that undoes calls after a failure. Reports each listener that has an undo rule
+/// and can be called beneath the workflow, but is no peer: the workflow cannot send the undo to
+/// this listener. Reports each undo payload that a second peer also accepts, because the undo would
+/// go to both. If a workflow undoes no calls, reports its setting `report_to`.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
@@ -130,7 +130,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns these peers and all listeners that can be called beneath them.
+/// Returns `peers` and all listeners that can be called beneath them, directly or through others.
 fn beneath<'a>(peers: &'a [ListenerName], contracts: &'a Contracts) -> BTreeSet<&'a ListenerName> {
     let mut found: BTreeSet<&ListenerName> = BTreeSet::new();
     let mut pending: VecDeque<&ListenerName> = peers.iter().collect();

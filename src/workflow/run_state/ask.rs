@@ -47,10 +47,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Adds the correction `text` to the goal `about`, and runs this goal again. The goal `asked`
-    /// is the question in which a person gave the correction; it also runs again. So does every
-    /// goal between the two: it depends on `about`, and `asked` depends on it. If `about` was
-    /// corrected too often, the goal `asked` fails instead.
+    /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
+    /// question of the goal `asked`. Every goal that depends on `about` and on which `asked`
+    /// depends runs again too, and so does the goal `asked`. If `about` was corrected too often,
+    /// the goal `asked` fails instead.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);

@@ -57,8 +57,9 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// Returns the output that a verification or a supervision judges. The id of the goal that
-    /// produced this output is the name of the entry.
+    /// Returns the output that a verification or a supervision judges, as an entry of the view. The
+    /// name of the entry is the id of the goal that produced the output. Returns `None` if `run` is
+    /// no verification and no supervision, or if there is no output.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;

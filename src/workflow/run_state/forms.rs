@@ -281,7 +281,8 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
-/// Builds the output of a failed item: an element `failed` with the item as its content.
+/// Builds the entry for a failed item in the output of a goal: an element `failed` that contains a
+/// copy of the item on which the goal ran.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

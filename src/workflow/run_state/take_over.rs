@@ -7,9 +7,10 @@ use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
-    /// Returns the initial state of a new run that takes over results of this run. The new run runs
-    /// the goals `again` and all goals that depend on them. It takes over the result of every other
-    /// goal that has ended. A member of a list is treated like the goal that owns the list.
+    /// Converts the state of an earlier run to the initial state of its retry. The retry runs the
+    /// goals `again`, all goals that depend on them, and all goals that have not ended. It takes
+    /// over the results of the other goals. A member of a list is treated like the outermost goal
+    /// that owns the list.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())

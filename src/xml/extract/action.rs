@@ -19,8 +19,8 @@ pub(super) struct ActionReading {
     /// prefix is looked up by its local name alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect that did not stop the parser. If there is such a defect, the action is
-    /// broken.
+    /// The first flaw, that is, the first defect after which the parser could go on. An action with
+    /// a flaw is not executed, but reported as broken.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
@@ -219,8 +219,8 @@ impl TurnWalk<'_> {
         RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
-    /// Returns the decoded attributes of a tag, without namespace declarations. Records each flaw
-    /// that it finds.
+    /// Returns the decoded attributes of a tag, without namespace declarations. Records in
+    /// `reading` each flaw that it finds, that is, each defect that does not stop the parser.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());

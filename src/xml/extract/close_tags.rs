@@ -24,8 +24,9 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
-    /// Number of bytes that searches for close tags have read without success, over all searches.
-    /// If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed.
+    /// Number of bytes that searches for close tags have read without finding one, over all
+    /// searches. If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not
+    /// parsed, because parsing would take too long.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -42,8 +43,8 @@ pub(super) struct TurnWalk<'a> {
 /// the queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has read the turn. `known` contains the last close
-    /// tag of every name that is closed after this offset.
+    /// Offset down to which the backward search has read the turn. For every name that has a close
+    /// tag after this offset, `known` contains the offset of the last close tag.
     from: usize,
 }
 
@@ -75,7 +76,8 @@ pub(super) struct OwnTag {
     pub closes: bool,
 }
 
-/// Why the parser of an action stopped.
+/// The reason why the parser stopped before the end of an action: more bytes must arrive, or the
+/// action has a defect.
 pub(super) enum WalkStop {
     More,
     Defect(ActionDefect),
@@ -241,7 +243,8 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Increases `vain` by the number of bytes from `from` to the end of the received text.
+    /// Records a search without a result: adds the number of bytes from `from` to the end of the
+    /// received text to `vain`, the number of bytes that such searches have read.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -311,9 +314,10 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. A close tag fits if a sibling, the close tag of
-    /// the parent, or the end of the turn follows. Takes the first fitting close tag that closes no
-    /// nested tag with the same name. If there is none, takes the first fitting close tag.
+    /// Finds the close tag of a text-only child. A close tag is a candidate if a sibling, the close
+    /// tag of the parent, or the end of the turn follows. Prefers the first candidate that does not
+    /// close a nested element with the same name. If there is no such candidate, takes the first
+    /// one that closes a nested element.
     pub fn value_close(
         &mut self,
         name: &[u8],

@@ -50,8 +50,8 @@ codes! {
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// An element with an unknown name is closed and contains an action. An unknown element without
-    /// an action is also refused, but does not lead to this finding.
+    /// A closed element has an unknown name. `Extraction::defects` returns this finding only if the
+    /// element contains an action.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,

@@ -1,6 +1,6 @@
-//! Detects values that would join two elements into one. Such a value contains a close tag and,
-//! later, an open tag, and both tags have names of elements around the value. A search for the end
-//! of a value rejects every end with this effect.
+//! Detects values that would join two elements into one. Such a value contains the close tag of an
+//! element around it and, later, an open tag with the name of an element around it. The search for
+//! the end of a value therefore accepts no close tag that would give the value this content.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
@@ -11,7 +11,7 @@ pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
     /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
-    /// an element around the value.
+    /// an element around the value, as `</a>` does in `<a><b>value</a>`.
     is_left: bool,
     /// Whether the value contains a close tag of an element around it and, after this tag, an open
     /// tag with the name of an element around it.

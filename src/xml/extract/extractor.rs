@@ -122,8 +122,9 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false if
-    /// more bytes are needed for the decision. No item is final before this decision.
+    /// Decides whether the turn begins inside a reasoning block. This is so if the prompt ended
+    /// with the open tag of the block. Returns false if more bytes are needed for the decision. No
+    /// item is final before this decision.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

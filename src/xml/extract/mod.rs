@@ -45,7 +45,8 @@ pub use unknown_element::VENDOR_WRAPPERS;
 pub struct Extraction {
     /// The items of the turn in the order of the text.
     pub items: Vec<ExtractedItem>,
-    /// Errors that belong to no action, at most `FINDINGS_MAX`.
+    /// Errors other than those of broken actions and unknown elements, at most `FINDINGS_MAX`. A
+    /// broken action or an unknown element contains its own error.
     pub errors: Vec<Finding>,
     /// Notices about parts of the text that were ignored, at most `FINDINGS_MAX`.
     pub notices: Vec<Finding>,

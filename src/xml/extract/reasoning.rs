@@ -25,7 +25,8 @@ pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "
 pub(super) struct PromptReasoning {
     /// Offset before which no reasoning tag begins.
     pub searched_to: usize,
-    /// Offset of the end of the last tag before `searched_to`.
+    /// Offset after the last tag before `searched_to`. The `>` that ends this tag does not begin a
+    /// Markdown quote.
     tag_end: usize,
     /// Whether the search has ended, with or without a reasoning tag.
     pub is_decided: bool,
@@ -92,9 +93,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the action from `at` to `end` was recognised by mistake, because its text begins
-    /// with a draft inside reasoning. The real action comes after the reasoning. The open tag of
-    /// its root element therefore occurs again after a close tag of reasoning.
+    /// Whether the text from `at` to `end`, which was recognised as one action, begins with a draft
+    /// of the action inside reasoning. In this case, the text contains a close tag of reasoning
+    /// and, later, the open tag of the real action, which has the same name as the draft.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

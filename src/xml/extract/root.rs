@@ -59,9 +59,10 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Finds the end of a broken action. The action extends to its close tag, and nothing inside it
-    /// is executed. Without a close tag, it extends to `defect.resume`. If this offset is not set,
-    /// it usually extends to the end of the turn.
+    /// Finds the end of a broken action; nothing inside the action is executed. The action extends
+    /// to its close tag or, without a close tag, to `defect.resume`. If this offset is not set, the
+    /// action extends to the end of the turn or, in some cases of a malformed open tag, to the end
+    /// of the open tag.
     fn broken(
         &mut self,
         tag: &OpenTag,

@@ -62,8 +62,8 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name` to the list and returns it. Returns `None` if the list is full or already
-    /// contains the name.
+    /// Adds `name` to the list, and returns the name as text. Returns `None` if the list is full or
+    /// already contains the name.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -268,9 +268,9 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// Handles a root element that is no action. An element with a bare name is an unknown element,
-    /// which is reported to the agent as refused. An element with a namespace is a payload, which
-    /// the pump refuses.
+    /// Handles a root element that is no action. An element whose name has no namespace becomes an
+    /// unknown element, which is reported to the agent as refused. An element whose name has a
+    /// namespace becomes a payload, which the pump refuses later.
     fn unknown(
         &mut self,
         tag: &OpenTag,

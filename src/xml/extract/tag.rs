@@ -38,7 +38,7 @@ pub(super) struct TagFault {
 #[derive(Debug, Clone)]
 pub(super) enum TagOpening {
     Tag(OpenTag),
-    /// Characters that only look like markup.
+    /// Plain text, because the `<` begins no tag.
     Text,
     /// The name of a tag that is interrupted: after white space, another `<` stands before any `>`.
     Interrupted(Range<usize>),

@@ -15,8 +15,8 @@ pub(super) struct TurnBytes<'a> {
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// An offset at or after the last `]]>` of the turn, so that no search for `]]>` goes beyond
-    /// it.
+    /// Offset after which no `]]>` begins that ends a CDATA section. A search for `]]>` from a
+    /// later offset is skipped.
     last_cdata_end: usize,
     last_comment_end: usize,
 }

@@ -73,12 +73,13 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// Returns the offset after the close tag of an unknown element. The search for the close tag
-    /// skips code, quotations, reasoning and the values of actions.
+    /// Returns the offset after the close tag of an unknown element; `None` if the element is not
+    /// closed. The search for the close tag skips code, quotations, reasoning and the values of
+    /// actions.
     ///
-    /// If this search fails, the close tag may stand in code or in a quotation. The element then
-    /// extends to the end of this code or quotation. An action before it may be inside the element,
-    /// and so must not be executed.
+    /// If this search fails, a skipped close tag may still end the element. If an action stands
+    /// before a close tag in code or in a quotation, the element extends to the end of this code or
+    /// quotation. The action then counts as inside the element, and is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

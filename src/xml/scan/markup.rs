@@ -190,9 +190,10 @@ fn near(
     found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
 }
 
-/// Returns the length of the section at the beginning of `rest`, including its opening and closing
-/// delimiters. A text may contain hundreds of thousands of sections, so a short section is found
-/// without a vectorised search.
+/// Returns the length of the comment, CDATA section or processing instruction at the beginning of
+/// `rest`, including its delimiters. Returns `None` if the closing delimiter is missing. A text may
+/// contain hundreds of thousands of such sections, so the end of a short section is found without a
+/// vectorised search.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],

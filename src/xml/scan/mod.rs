@@ -31,7 +31,8 @@ pub use locate::{excess, locate};
 pub use nested::{NestedElement, attributes, nested};
 pub use split::split;
 
-/// The kind of rule that a text violates.
+/// The kind of a violation. Each kind belongs to one stage of the scan, and the kinds are in the
+/// order of the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenRule {
     /// The text exceeds the size limit of a payload.

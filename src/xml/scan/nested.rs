@@ -26,9 +26,9 @@ pub struct NestedElement {
 }
 
 impl NestedElement {
-    /// Returns a copy of the element whose unprefixed names are in the namespace `uri`. Returns
-    /// `None` if these names did not inherit their namespace from the parents. `uri` must need no
-    /// escaping.
+    /// Returns a copy of the element in which the namespace `uri` replaces the default namespace
+    /// that the element inherited from its parents. Returns `None` if the element relies on no
+    /// inherited default namespace. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;

@@ -45,8 +45,8 @@ impl RootElements {
 }
 
 /// Checks `text` from `start` to its end, including forbidden markup and limits. A valid text needs
-/// one pass. After a violation, the earlier stages check the remaining text, because the violation
-/// of the earliest stage is reported.
+/// one pass. After a violation, the earlier stages check the remaining text, because a violation of
+/// an earlier stage is reported even if it comes later in the text.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -80,8 +80,9 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the first violation that an earlier stage finds in the text from `at` on, or `violation`
-/// if the earlier stages find none. `bounds` has already counted the text up to `counted`.
+/// Returns the violation to report: the first violation that an earlier stage finds in the text
+/// from `at` on, or `violation` if the earlier stages find none. `bounds` has already counted the
+/// elements and attributes before the offset `counted`.
 #[cold]
 fn first(
     text: &str,

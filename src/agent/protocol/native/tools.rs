@@ -16,8 +16,8 @@ use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Core payloads that contain another payload of the agent, each with the name of the property for
-/// the other payload.
+/// Core payloads that contain an inner payload, each with the name of the tool parameter that takes
+/// the inner payload.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -40,9 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the property for another payload that this payload contains; `None` if this payload
-    /// contains no other payload. The value of the property is an object with one property, which
-    /// has the name of the other payload's tool.
+    /// Name of the tool parameter that takes an inner payload; `None` if this payload contains no
+    /// inner payload. The value of the parameter is an object with one property, which is named
+    /// like the tool of the inner payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,

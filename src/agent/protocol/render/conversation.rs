@@ -30,14 +30,14 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// Provider that gets its own native calls and their results as blocks of its API. Calls and
-    /// results of other providers are rendered as XML.
+    /// Provider that gets native calls from its own earlier answers as blocks of its API, with the
+    /// results of these calls. Native calls and results of other providers are rendered as XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }
 
-/// A rendered conversation, kept between turns. If items have changed, the next turn renders anew
-/// only the segments from the first changed one on.
+/// A rendered conversation, kept between turns. The next turn reuses the segments before the first
+/// changed item, and renders the later segments again.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,

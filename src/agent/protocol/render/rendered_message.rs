@@ -39,8 +39,8 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result with copies of its names, because the names are borrowed from a temporary
-    /// value.
+    /// Builds a result with owned copies of the action's name and the sender's name, for a caller
+    /// that has these names only in a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -57,7 +57,8 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `next` is another payload of the same result.
+    /// Whether `self` and `next` are parts of one result: both are XML payloads, with the same
+    /// action name and the same sender.
     fn takes(&self, next: &Self) -> bool {
         match (self, next) {
             (
@@ -177,8 +178,8 @@ fn shown<'a>(
 }
 
 /// Renders a message that is no answer to a call of `viewer`, such as a client's request. A goal
-/// that is addressed to `viewer` is shown as its bare document, which is safe because the gate lets
-/// only workflows send goals. A goal for another agent is shown like any message.
+/// that is addressed to `viewer` is shown as the goal's text without any tags, which is safe
+/// because only workflows can send goals. A goal for another agent is shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -249,8 +250,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the member of a group of peers that a system payload names as its cause. Returns `None`
-/// if the payload names no member.
+/// Returns the peer that sent an acknowledgement for a call to a group of peers. Returns `None` if
+/// the payload names no peer, because the call did not go to a group.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }

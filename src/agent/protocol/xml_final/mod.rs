@@ -32,7 +32,8 @@ pub(super) struct XmlFinalPolicy<'a> {
     pub tools: &'a NativeTools,
     pub finals: &'a AgentFinals,
     pub stop: StopReason,
-    /// Findings that are recorded but not sent to the agent, because their payloads were accepted.
+    /// Findings about payloads that were accepted in spite of a mistake. These findings are
+    /// recorded but not sent to the agent.
     pub warnings: Vec<Finding>,
 }
 
@@ -123,8 +124,9 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report whose end tag is missing. Either adds the end tag or refuses the report,
-    /// depending on the reason why the model stopped.
+    /// Handles a report whose end tag is missing. Refuses the report if the model declined to go
+    /// on, or if a JSON or XML report was cut off at its maximum length. Otherwise adds the end
+    /// tag, and marks a cut-off text as truncated.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -154,8 +156,8 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// Parses the element of a report. `whole` is the text of the element with its end tag, which
-    /// the model did not write.
+    /// Parses the element of a report. `whole` is the element as the model wrote it, with the
+    /// missing end tag appended.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
@@ -171,8 +173,8 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// Removes the beginning of the end tag `close` from the end of a text, if the model stopped inside
-/// this tag.
+/// Removes an incomplete end tag, such as `</rep`, from the end of a text. `close` is the complete
+/// end tag.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();

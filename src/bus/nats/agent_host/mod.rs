@@ -28,8 +28,8 @@ use super::{Error, header_names};
 pub use configured_hosts::ConfiguredHosts;
 pub use remote_sink::RemoteSink;
 
-/// Stream of discovery requests for NATS services, each with the verb of its subject: ping, info or
-/// stats.
+/// Stream of discovery requests for NATS services. Each request comes with the kind of discovery
+/// that its subject names: ping, info or stats.
 type DiscoveryRequests =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 

@@ -62,9 +62,9 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether a person may see the text of a model before the gate has checked the text. A client may
-/// not. A viewer without a name may, because this person has started the view, and has the same
-/// rights as an operator on this host.
+/// Whether `person` may see the text of a model before the gate, which checks payloads, has checked
+/// the text. Operators and viewers may see it, and clients may not. A viewer is the person without
+/// a name who started the view, and who has the rights of an operator on this host anyway.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }

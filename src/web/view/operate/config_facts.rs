@@ -59,8 +59,9 @@ impl LoadedFacts {
         Self { facts: Arc::new(ConfigFacts::of(config, person)), at, files }
     }
 
-    /// Whether the files are unchanged since the load. Files outside the project have no stamp, so
-    /// the facts also have a maximum age.
+    /// Whether the facts may still be used. They may be used for at most
+    /// [`limits::WEB_CONFIG_AGE`], and only while none of `files` has changed. A change of any
+    /// other file is noticed only after this time.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

@@ -373,8 +373,8 @@ enum RequestState {
     Open,
     /// The request of the source, unchanged.
     Recorded,
-    /// The person has changed the request, and has not permitted the fork to call the recipient for
-    /// real.
+    /// The person has changed the request, and has not permitted a call of the recipient with the
+    /// changed request. This call waits for an approval.
     Changed,
     ChangedAndLive,
 }

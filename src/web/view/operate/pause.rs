@@ -45,7 +45,8 @@ struct PauseFacts {
 }
 
 impl PauseFacts {
-    /// Reads the facts for a filter; returns `None` if an index cannot be read at present.
+    /// Reads the pauses in force, and counts the open calls that `filter` selects. Returns `None`
+    /// if an index cannot be read at present.
     async fn read(view: &ViewState, filter: WorkFilter) -> Option<Self> {
         let find = move |_, index: &mut IndexReader| {
             let work = index.open_work(&filter, limits::WEB_OPEN_CALLS_COUNTED)?;

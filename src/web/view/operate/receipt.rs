@@ -97,7 +97,8 @@ fn retry_record(
     Ok(found)
 }
 
-/// Draws the first records of several requests. `all` is the number of the requests.
+/// Draws one receipt for several requests. `records` contains at most one record for each request,
+/// and `all` is the number of the requests. States how many records the receipt leaves out.
 fn receipt_of_several(records: &[Record], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
@@ -318,7 +319,8 @@ fn concerned_thread(record: &Record) -> Option<&ThreadId> {
     }
 }
 
-/// Returns the name under which a record names the person of its action.
+/// Returns the name of the person whose action is this input; `None` for an input that is not an
+/// action of a person.
 fn person_of(input: &Input) -> Option<&ListenerName> {
     match input {
         Input::Decided { by, .. } | Input::Cancel { by, .. } => Some(by),

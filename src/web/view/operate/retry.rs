@@ -156,7 +156,7 @@ async fn retry_all(
 }
 
 /// Creates the failure for a retry of a whole page that would retry no message. `left_out` is the
-/// number of messages on the page. Each of them is left out of such a retry.
+/// number of messages on the page, all of which the retry would leave out.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \

@@ -23,8 +23,7 @@ use super::super::payload_text::payload_line;
 /// The kind of failure of a call that failed because a budget had too little left.
 const BUDGET_SPENT: &str = "budget-spent";
 
-/// Failures that do not exclude that the work was done. If a listener had the call, the listener
-/// may have done its work before such a failure.
+/// Kinds of failures after which the listener may already have done the work of the call.
 const CUT_OFF: [&str; 4] = ["timeout", "crashed", "unreachable", "lost"];
 
 /// The expected result of a retry.
@@ -54,9 +53,8 @@ pub(in super::super) struct RetryFacts {
     /// The failure, in the words of the record.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for the call. Present only if the listener may
-    /// already have done the work of the call, and if the config permits several attempts. `None`
-    /// for other messages, and if the config is unknown.
+    /// Number of attempts that the config permits for the call, if it permits several and the
+    /// listener may already have done the work of the call. `None` in all other cases.
     pub repeated: Option<u32>,
 }
 
@@ -73,8 +71,8 @@ impl fmt::Debug for RetryPredictor {
     }
 }
 
-/// Returns the facts of the config for a view. For a read-only view, the facts are empty, and the
-/// predictor in them has no gate.
+/// Returns the facts of the config for a view. A read-only view gets default facts: no signing
+/// keys, and a predictor without a gate.
 pub(in super::super) async fn config_facts(view: &ViewState) -> Arc<ConfigFacts> {
     match &view.operate {
         Some(access) => access.config_facts().await,
@@ -208,13 +206,15 @@ impl RetryPredictor {
     }
 }
 
-/// Returns the outlook of a call that failed because a budget had too little left.
+/// Returns the expected result of a retry of a call that failed because a budget had too little
+/// left.
 fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the outlook of a payload that `rule` refused and would refuse again. Returns `None` if a
-/// later retry of the same payload may pass the rule under the same config.
+/// Returns the expected result of a retry of a payload that `rule` refuses. Returns `None` unless
+/// the rule depends only on the payload, its sender and the config, because any other rule may
+/// accept the same payload later.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {

@@ -20,8 +20,9 @@ pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
-    /// Name and details of the fault of the thread's last failed call. Only calls from outside the
-    /// thread count. `None` if the thread has not failed.
+    /// Name and details of the fault for which the thread counts as failed. This is the fault of
+    /// the last failed call that a client or another thread opened in this thread. `None` if the
+    /// thread has not failed, or if the page shows an earlier state of the thread.
     failure: Option<String>,
     /// Calls that wait for a person now, in the thread or in a thread beneath it.
     pub waiting: Vec<WaitingMessage>,
@@ -76,8 +77,8 @@ impl ThreadHeader {
         Ok(Self { waiting, held, pauses, actions: Some(actions), failure, ..header })
     }
 
-    /// Returns the header of a thread as it was at an earlier moment, according to `page`. Such a
-    /// header states neither waits nor pauses.
+    /// Returns the header of a thread in the state that `page` contains, which may be an earlier
+    /// state. The header states neither waits nor pauses.
     pub fn of_past(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
         let has_run = index.has_payload(&page.timeline.thread, &run_definition_name())?;
         Ok(Self {
@@ -174,8 +175,8 @@ impl ThreadHeader {
     }
 }
 
-/// Writes the cost of model calls. Tokens without a cost come from models whose config has no
-/// price.
+/// Writes the cost of model calls. Writes `no price` if the calls used tokens without a cost,
+/// because the config has no price for their models. Writes nothing if the calls used no tokens.
 pub(in super::super) fn cost(spent: Spending) -> String {
     match (spent.money.is_zero(), spent.tokens) {
         (true, 0) => String::new(),
