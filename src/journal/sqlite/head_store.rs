@@ -231,25 +231,21 @@ impl HeadStore {
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let each = |db: &Connection, visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>| {
-            let sql = format!("SELECT {COLUMNS} FROM head ORDER BY root");
+        let sql = format!("SELECT {COLUMNS} FROM head ORDER BY root");
+        let is_newer = "SELECT 1 FROM head WHERE root = ?1";
+        let mut is_newer = self.db.prepare(is_newer).map_err(unreadable())?;
+        for (db, is_base) in self.layers().zip([false, true]) {
             let mut select = db.prepare(&sql).map_err(unreadable())?;
             let mut rows = select.query([]).map_err(unreadable())?;
             while let Some(row) = rows.next().map_err(unreadable())? {
-                visit(&head_in(row)?)?;
+                // Before the head is checked, because damage to a replaced head does no harm.
+                let mut is_replaced = || is_newer.exists([row.get_ref(0)?.as_str()?]);
+                if !is_base || !is_replaced().map_err(unreadable())? {
+                    visit(&head_in(row)?)?;
+                }
             }
-            Ok(())
-        };
-
-        if let Some(base) = &self.base {
-            let sql = "SELECT 1 FROM head WHERE root = ?1";
-            let mut is_newer = self.db.prepare(sql).map_err(unreadable())?;
-            each(base, &mut |head| {
-                let is_replaced = is_newer.exists([head.root.as_str()]).map_err(unreadable())?;
-                if is_replaced { Ok(()) } else { visit(head) }
-            })?;
         }
-        each(&self.db, visit)
+        Ok(())
     }
 }
 

@@ -84,9 +84,10 @@ impl RestingStore {
         db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
 
-    /// Returns the connection to the store's file, if the store was opened.
+    /// Returns the connection to the store's file, if the store was opened and the file has all
+    /// texts.
     pub(super) fn connection(&self) -> Option<&Connection> {
-        self.open.as_ref().map(|open| &open.db)
+        self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
     /// Returns the connection to the file of a snapshot with which the store began: the file that

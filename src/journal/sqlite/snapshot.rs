@@ -41,6 +41,8 @@ const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
 const HEADS_DRAFT: &str = "snapshot-heads.new";
+/// Files that a killed start of an earlier version of this program may have left.
+const EARLIER_COPIES: [&str; 2] = ["snapshot.copy", "snapshot-heads.copy"];
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
 /// The state of a pump, with the texts of its trees and client keys in a store.
@@ -169,7 +171,9 @@ impl SnapshotPlace<'_> {
             let heads = TreeHeads::over_file(&files.heads, checkpoint.position, *hash)?;
             Ok((heads, RestingStore::over_file(&files.state)?))
         };
-        let (heads, store) = read().map_err(|error| rejected(error.to_string()))?;
+        // The databases are those that were signed, so another start may be able to use them: the
+        // disk may be full now.
+        let (heads, store) = read().map_err(std::io::Error::other)?;
         self.assemble(header, heads, store).map(Some)
     }
 
@@ -494,7 +498,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&SnapshotFiles>) {
 
 /// Deletes the unfinished files that a killed process has left.
 fn remove_unfinished(state: &Path, journal: Uuid) {
-    for name in [DRAFT, HEADS_DRAFT, UNFINISHED_HEADER] {
+    for name in [DRAFT, HEADS_DRAFT, UNFINISHED_HEADER].iter().chain(&EARLIER_COPIES) {
         remove_file(&file_of(state, journal, name));
     }
 }

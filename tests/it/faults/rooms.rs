@@ -208,6 +208,11 @@ fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
     assert_eq!(house.send_text(&say("two"), &["--key", "k-2"]).out, talk_reply("two"));
     drop(running);
 
+    fill(&house.state().join("rest"));
+    drop(snapshots::run(&house, None));
+    assert!(house.log().contains("every record is read"), "{}", house.log());
+    assert_eq!(snapshots::snapshot(&house), Some(before), "a start on a full disk keeps it");
+
     std::fs::remove_file(&filler).unwrap();
     let running = snapshots::run(&house, None);
     assert!(house.log().contains(snapshots::CONTINUES), "{}", house.log());
