@@ -2,8 +2,9 @@
 
 Reads a JSON object from standard input: `chromium` (the program), `pictures` (a directory for
 screenshots), `all_widths` (whether each page is pictured in all widths and schemes, in place of those
-that are checked) and `views`, a list with `name` and `address` (with its token) of each view. Writes
-a line for each fault, and ends with exit code 1 if there is one. The last line counts what was seen.
+that are checked, and checked in each view) and `views`, a list with `name`, `address` (with its token)
+and `hostile` (whether it has hostile texts) of each view. Writes a line for each fault, and ends with
+exit code 1 if there is one. The last line counts what was seen.
 """
 
 import json
@@ -144,8 +145,9 @@ def open_with_token(walk, view, **options):
     return page
 
 
-def walk_all_pages(walk, view, pictured):
-    """Opens the pages that links lead to, some of each kind."""
+def walk_all_pages(walk, view, pictured, checked):
+    """Opens the pages that links lead to, some of each kind. Axe looks at one page of each kind, and again
+    at those of the view with hostile texts."""
     page = open_with_token(walk, view)
     known = {"/threads"}
     waiting = ["/threads"]
@@ -170,8 +172,10 @@ def walk_all_pages(walk, view, pictured):
             pictured.add(kind)
             name = re.sub(r"[/?&=]", "-", view["name"] + kind)
             walk.picture(page, name)
-        elif seen[kind] == 1:
+            checked.add(kind)
+        elif seen[kind] == 1 and (kind not in checked or view["hostile"] or walk.all_widths):
             walk.check(page, f"{view['name']} {path}")
+            checked.add(kind)
     page.context.close()
     return seen
 
@@ -316,9 +320,9 @@ def walk_with_keyboard(walk, view):
     page.context.close()
 
 
-def walk_view(walk, view, pictured):
+def walk_view(walk, view, pictured, checked):
     name = view["name"]
-    ways = [("pages", lambda: walk_all_pages(walk, view, pictured))]
+    ways = [("pages", lambda: walk_all_pages(walk, view, pictured, checked))]
     if view.get("walks"):
         ways += [
             ("pointer", lambda: walk_with_pointer(walk, view)),
@@ -339,9 +343,9 @@ def main():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=order["chromium"])
         walk = Walk(browser, order["pictures"], order["all_widths"])
-        pictured = set()
+        pictured, checked = set(), set()
         for view in order["views"]:
-            walk_view(walk, view, pictured)
+            walk_view(walk, view, pictured, checked)
         version = browser.version
         browser.close()
     for fault in walk.faults:

@@ -98,9 +98,12 @@ fn a_browser_opens_every_page_and_walks_from_a_thread_to_a_prompt() {
     // The first view that has a page of a kind gets a picture of it.
     let views = houses.iter().map(|(name, view)| (name, view));
     let views = views.chain(examples.iter().map(|(name, (_, view))| (name, view)));
-    let views = views.map(
-        |(name, view)| json!({"name": name, "address": view.address(), "walks": *name == "essay"}),
-    );
+    let views = views.map(|(name, view)| {
+        json!({
+            "name": name, "address": view.address(), "walks": *name == "essay",
+            "hostile": *name == "hostile",
+        })
+    });
     let order = json!({
         "chromium": chromium, "pictures": pictures, "views": views.collect::<Vec<_>>(),
         "all_widths": std::env::var_os("ORGANISM_PICTURES").is_some_and(|which| which == "all"),
