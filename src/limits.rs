@@ -489,6 +489,9 @@ pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
+/// Number of segments on one level of the full-text table at which SQLite begins to merge them.
+/// This is SQLite's default.
+pub const INDEX_MERGED_SEGMENTS: u32 = 4;
 /// Minimum number of records in a journal for a first build of its missing index. A first build
 /// writes all rows before it makes the SQL indexes.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;

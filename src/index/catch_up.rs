@@ -16,6 +16,7 @@ use super::file::{failed, position};
 use super::first_build::{self, BuildEnd};
 use super::fold::IndexFold;
 use super::follow::NextPosition;
+use super::record_words::WordedRecord;
 use super::word_thread::{WordTable, WordThread};
 use super::{Error, file};
 
@@ -36,6 +37,9 @@ pub struct IndexWriter<'d> {
     /// Whether other threads read the next records from the journal while this thread adds the rows
     /// of a record.
     reads_ahead: bool,
+    /// Whether the full-text table merges its segments as words are added; `None` before the first
+    /// record.
+    word_merges: Option<bool>,
 }
 
 impl<'d> IndexWriter<'d> {
@@ -56,6 +60,7 @@ impl<'d> IndexWriter<'d> {
             uncommitted: 0,
             commit_records: limits::INDEX_COMMIT_RECORDS,
             reads_ahead: true,
+            word_merges: None,
         })
     }
 
@@ -111,33 +116,45 @@ impl<'d> IndexWriter<'d> {
             return Ok(());
         }
 
+        let is_backlog = last.0 - first.0 >= limits::INDEX_COMMIT_RECORDS - 1;
+        self.set_word_merges(!is_backlog)?;
         let journal = self.journal;
         let reads_ahead = self.reads_ahead;
-        let mut take = |records: Vec<HashedRecord>| -> Result<(), Error> {
-            for sealed in &records {
-                self.take(sealed)?;
-            }
-            if let Some(sealed) = records.last() {
-                progress(sealed.record.position.0, last.0);
+        let mut take = |records: Vec<WordedRecord>| -> Result<(), Error> {
+            let end = records.last().map(|record| record.sealed.record.position);
+            records.into_iter().try_for_each(|record| self.take(record))?;
+            if let Some(end) = end {
+                progress(end.0, last.0);
             }
             Ok(())
         };
         if reads_ahead {
-            in_order::<Error>(journal.data(), first, last, &mut take)?;
+            in_order(journal.data(), first, last, WordedRecord::new, &mut take)?;
         } else {
-            in_order_alone::<Error>(journal, first, last, &mut take)?;
+            in_order_alone(journal, first, last, WordedRecord::new, &mut take)?;
         }
         self.flush()
     }
 
-    fn take(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
+    /// Sets whether the full-text table merges its segments as words are added. In a backlog, the
+    /// merges would be a tenth of the work. Later writes catch up on them.
+    fn set_word_merges(&mut self, is_on: bool) -> Result<(), Error> {
+        let is_beside = matches!(self.fold.words, WordTable::Beside);
+        if is_beside && self.word_merges.replace(is_on) != Some(is_on) {
+            file::set_word_merges(self.db, is_on).map_err(failed(self.path))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: WordedRecord) -> Result<(), Error> {
+        let WordedRecord { sealed, texts } = record;
         if self.uncommitted == 0 {
             self.db.execute_batch("BEGIN IMMEDIATE").map_err(failed(self.path))?;
         }
         self.unflushed += 1;
         self.uncommitted += 1;
-        self.refuse_redacted(sealed)?;
-        self.fold.take(&sealed.record).map_err(failed(self.path))?;
+        self.refuse_redacted(&sealed)?;
+        self.fold.take(&sealed.record, texts).map_err(failed(self.path))?;
         self.end = Some((sealed.record.position, sealed.hash));
         if self.unflushed >= limits::INDEX_COMMIT_RECORDS {
             self.flush()?;

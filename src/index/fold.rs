@@ -35,8 +35,8 @@ pub struct IndexFold<'d> {
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
     pub(super) words: WordTable,
-    /// Text of the message whose words are being added.
-    text: String,
+    /// Words of those messages and refusals of the present record that were not added yet.
+    texts: std::vec::IntoIter<String>,
     /// Number of the newest message or refusal in the index.
     last: i64,
     /// Maximum number of rows of each kind that stay in memory after a flush.
@@ -55,14 +55,16 @@ impl<'d> IndexFold<'d> {
             calls: CallRows::new(db),
             hours: HourRows::new(db),
             words,
-            text: String::new(),
+            texts: Vec::new().into_iter(),
             last: last_number(db)?,
             rows_kept: limits::INDEX_ROWS_KEPT,
             calls_kept: limits::INDEX_ROWS_KEPT,
         })
     }
 
-    pub fn take(&mut self, record: &Record) -> rusqlite::Result<()> {
+    /// Adds the rows of a record. `texts` are the words of its messages and refusals.
+    pub fn take(&mut self, record: &Record, texts: Vec<String>) -> rusqlite::Result<()> {
+        self.texts = texts.into_iter();
         self.threads.count_record(record)?;
         // The thread is determined before the facts are applied, because a timeline attributes a
         // record to the calls before it.
@@ -308,15 +310,7 @@ impl<'d> IndexFold<'d> {
             turns::add(self, record, message, (n, thread))?;
         }
 
-        self.text.clear();
-        for name in [message.from.as_str(), message.to.as_str(), &message.name.local] {
-            words::add_words(name, &mut self.text);
-        }
-        if !message.payload.is_redacted() {
-            words::add_payload_words(message.payload.as_str(), &mut self.text);
-        }
-        self.add_tree_word(thread)?;
-        self.add_text(n)?;
+        self.add_text(n, Some(thread))?;
 
         self.messages.add(UnwrittenMessage {
             n,
@@ -361,14 +355,7 @@ impl<'d> IndexFold<'d> {
         };
         self.count_refusals(record, thread, 1)?;
 
-        self.text.clear();
-        for text in [sender.as_str(), refusal.rule.code(), &refusal.message, &refusal.head] {
-            words::add_words(text, &mut self.text);
-        }
-        if let Some(thread) = thread {
-            self.add_tree_word(thread)?;
-        }
-        self.add_text(self.last)?;
+        self.add_text(self.last, thread)?;
 
         let name = refusal.name.as_deref().map(|name| self.names.payload(name)).transpose()?;
         let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, call, rule, name, \
@@ -447,10 +434,18 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds `self.text` to the full-text table, as the words of the message or refusal with the
-    /// number `n`.
-    fn add_text(&mut self, n: i64) -> rusqlite::Result<()> {
-        self.words.add(self.db, n, &self.text)
+    /// Adds the next text of the record to the full-text table, as the words of the message or
+    /// refusal with the number `n`. A word for the tree of `thread` follows.
+    fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
+        let mut text = self.texts.next().expect("each message and refusal has its words");
+        let tree = match thread {
+            Some(thread) => self.threads.tree_of(thread)?,
+            None => None,
+        };
+        if let Some(tree) = tree {
+            words::add_tree_word(tree, &mut text);
+        }
+        self.words.add(self.db, n, &text)
     }
 
     fn end_hold(
@@ -463,13 +458,6 @@ impl<'d> IndexFold<'d> {
             && let Some(thread) = self.thread_of_call(id)?
         {
             self.threads.add(thread, record, |sums| sums.held -= 1)?;
-        }
-        Ok(())
-    }
-
-    fn add_tree_word(&mut self, thread: i64) -> rusqlite::Result<()> {
-        if let Some(tree) = self.threads.tree_of(thread)? {
-            words::add_tree_word(tree, &mut self.text);
         }
         Ok(())
     }

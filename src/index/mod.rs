@@ -33,6 +33,7 @@ mod overview;
 mod pauses;
 mod reader;
 mod reader_pool;
+mod record_words;
 mod retryable;
 mod search;
 mod shares;

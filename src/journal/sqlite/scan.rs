@@ -15,7 +15,8 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-type RowChunk = Result<Vec<HashedRecord>, Error>;
+/// The prepared records of one chunk.
+type Chunk<T> = Result<Vec<T>, Error>;
 
 /// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
 /// each record to `visit`, in order, with the heads as they are after this record.
@@ -33,7 +34,7 @@ pub fn scan(
             visit(sealed, heads)
         })
     };
-    in_order(data, first, last, &mut take)
+    in_order(data, first, last, |sealed| sealed, &mut take)
 }
 
 /// Scans as [`scan`] does, but chunk by chunk on one thread, for work beside a running pump. Ends
@@ -63,12 +64,14 @@ pub fn scan_alone(
 }
 
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
-/// record alone, but not that it follows from the records before it.
-pub fn in_order<E: From<Error>>(
+/// record alone, but not that it follows from the records before it. The threads that read the
+/// records also call `prepare` for each of them.
+pub fn in_order<T: Send, E: From<Error>>(
     data: &Path,
     first: Position,
     last: Position,
-    take: &mut dyn FnMut(Vec<HashedRecord>) -> Result<(), E>,
+    prepare: fn(HashedRecord) -> T,
+    take: &mut dyn FnMut(Vec<T>) -> Result<(), E>,
 ) -> Result<(), E> {
     let first = first.0;
     let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_CHUNK_RECORDS);
@@ -82,7 +85,8 @@ pub fn in_order<E: From<Error>>(
             0 => Ok(()),
             _ => {
                 let (from, to) = span(0);
-                take(JournalReader::open(data).and_then(|reader| reader.scan_records(from, to))?)
+                let reader = JournalReader::open(data)?;
+                take(read_chunk(&reader, from, to, prepare)?)
             }
         };
     }
@@ -96,10 +100,10 @@ pub fn in_order<E: From<Error>>(
             // chunks in order although they are read in parallel.
             let (sender, receiver) = sync_channel(limits::SCAN_CHUNKS_AHEAD);
             let mine = (worker..chunks).step_by(workers as usize).map(span);
-            scope.spawn(move || send_all(data, mine, &sender));
+            scope.spawn(move || send_all(data, mine, prepare, &sender));
             receiver
         };
-        let receivers: Vec<Receiver<RowChunk>> = (0..workers).map(work).collect();
+        let receivers: Vec<Receiver<Chunk<T>>> = (0..workers).map(work).collect();
         let mut turns = receivers.iter().cycle();
         (0..chunks).try_for_each(|_| {
             let chunk = turns.next().and_then(|receiver| receiver.recv().ok());
@@ -111,16 +115,17 @@ pub fn in_order<E: From<Error>>(
 /// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread.
 /// Reads a chunk only after `take` has processed the chunk before it, so that only one chunk is in
 /// memory.
-pub fn in_order_alone<E: From<Error>>(
+pub fn in_order_alone<T, E: From<Error>>(
     reader: &JournalReader,
     first: Position,
     last: Position,
-    take: &mut dyn FnMut(Vec<HashedRecord>) -> Result<(), E>,
+    prepare: fn(HashedRecord) -> T,
+    take: &mut dyn FnMut(Vec<T>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut from = first;
     while from <= last {
         let to = last.min(Position(from.0 + limits::SCAN_CHUNK_RECORDS - 1));
-        take(reader.scan_records(from, to)?)?;
+        take(read_chunk(reader, from, to, prepare)?)?;
         from = Position(to.0 + 1);
     }
     Ok(())
@@ -150,10 +155,11 @@ pub(super) fn rest(
     Ok(())
 }
 
-fn send_all(
+fn send_all<T>(
     data: &Path,
     spans: impl Iterator<Item = (Position, Position)>,
-    chunks: &SyncSender<RowChunk>,
+    prepare: fn(HashedRecord) -> T,
+    chunks: &SyncSender<Chunk<T>>,
 ) {
     // Each query is a transaction of its own, so the reader may stay open between them.
     let reader = match JournalReader::open(data) {
@@ -162,11 +168,20 @@ fn send_all(
     };
 
     for (from, to) in spans {
-        let chunk = reader.scan_records(from, to);
+        let chunk = read_chunk(&reader, from, to, prepare);
         let failed = chunk.is_err();
         // The receiver is gone once an earlier chunk was broken.
         if chunks.send(chunk).is_err() || failed {
             return;
         }
     }
+}
+
+fn read_chunk<T>(
+    reader: &JournalReader,
+    from: Position,
+    to: Position,
+    prepare: fn(HashedRecord) -> T,
+) -> Chunk<T> {
+    Ok(reader.scan_records(from, to)?.into_iter().map(prepare).collect())
 }
