@@ -40,6 +40,18 @@ pub(super) struct TreeIndex {
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
+    shared: Option<SharedRecord>,
+}
+
+/// A record that opened several threads, each of which will read it. The record is kept until as
+/// many threads have read it, because it may contain the first payload of each of a hundred threads
+/// and then takes long to read.
+#[derive(Debug)]
+struct SharedRecord {
+    record: Record,
+    hash: Digest,
+    /// Number of opened threads that have not read the record.
+    unread: usize,
 }
 
 /// A record that was visited on a walk along the tree's hash chain. `threads` contains the threads
@@ -56,7 +68,10 @@ struct VisitedRecord {
 impl TreeIndex {
     /// Returns the approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
+        let shared = self.shared.as_ref().map_or(0, SharedRecord::bytes);
+        self.positions * size_of::<(Position, Digest)>()
+            + self.threads.len() * THREAD_BYTES
+            + shared
     }
 
     /// Returns the source of this tree if `thread` inherits records from the source. Returns `None`
@@ -88,9 +103,17 @@ impl TreeIndex {
         let Some(positions) = self.threads.get(thread) else { return Ok(Vec::new()) };
         let from = positions.partition_point(|(position, _)| *position <= after);
         let wanted = positions.range(from..).take_while(|(position, _)| *position <= up_to);
-        let record = |(position, hash): &(Position, Digest)| match read.remove(position) {
-            Some(record) => Ok(record),
-            None => verified(reader.existing_record(*position)?, *hash),
+        let shared = &mut self.shared;
+        let record = |(position, hash): &(Position, Digest)| {
+            if let Some(record) = SharedRecord::take(shared, *hash) {
+                return Ok(record);
+            }
+            let record = match read.remove(position) {
+                Some(record) => record,
+                None => verified(reader.existing_record(*position)?, *hash)?,
+            };
+            SharedRecord::keep(shared, &record, *hash);
+            Ok(record)
         };
         wanted.map(record).collect()
     }
@@ -185,6 +208,34 @@ impl TreeIndex {
         if !entry.reopened.is_empty() {
             self.reopened = Arc::new(entry.reopened);
         }
+    }
+}
+
+impl SharedRecord {
+    /// Returns the kept record if its hash is `hash`. Removes it if no thread is left to read it.
+    fn take(kept: &mut Option<Self>, hash: Digest) -> Option<Record> {
+        let shared = kept.as_mut().filter(|shared| shared.hash == hash)?;
+        shared.unread -= 1;
+        if shared.unread == 0 {
+            return kept.take().map(|shared| shared.record);
+        }
+        Some(shared.record.clone())
+    }
+
+    /// Keeps `record`, which one thread has just read, for the other threads that it opened. Keeps
+    /// the earlier record instead if more threads have yet to read that one.
+    fn keep(kept: &mut Option<Self>, record: &Record, hash: Digest) {
+        let is_opening = |fact: &&Fact| matches!(fact, Fact::ThreadOpened { .. });
+        let unread = record.facts.iter().filter(is_opening).count().saturating_sub(1);
+        if unread > kept.as_ref().map_or(0, |shared| shared.unread) {
+            *kept = Some(Self { record: record.clone(), hash, unread });
+        }
+    }
+
+    /// Returns the approximate size in memory, in bytes.
+    fn bytes(&self) -> usize {
+        let payloads = self.record.payloads().map(|payload| payload.as_str().len());
+        payloads.sum::<usize>() + self.record.facts.len() * size_of::<Fact>()
     }
 }
 
