@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
+use crate::limits;
 use crate::thread::{Fact, ForkSource, Record, ReopenedNames};
 
 /// Approximate bytes that the index needs for each thread, apart from the thread's positions.
@@ -40,7 +41,8 @@ pub(super) struct TreeIndex {
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
-    shared: Option<SharedRecord>,
+    /// Records that opened several threads, and that some of these threads have not read.
+    shared: Vec<SharedRecord>,
 }
 
 /// A record that opened several threads, each of which will read it. The record is kept until as
@@ -68,7 +70,7 @@ struct VisitedRecord {
 impl TreeIndex {
     /// Returns the approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        let shared = self.shared.as_ref().map_or(0, SharedRecord::bytes);
+        let shared: usize = self.shared.iter().map(SharedRecord::bytes).sum();
         self.positions * size_of::<(Position, Digest)>()
             + self.threads.len() * THREAD_BYTES
             + shared
@@ -212,23 +214,33 @@ impl TreeIndex {
 }
 
 impl SharedRecord {
-    /// Returns the kept record if its hash is `hash`. Removes it if no thread is left to read it.
-    fn take(kept: &mut Option<Self>, hash: Digest) -> Option<Record> {
-        let shared = kept.as_mut().filter(|shared| shared.hash == hash)?;
+    /// Returns the record with the hash `hash` if it is kept in `kept`. Removes it from there if no
+    /// thread is left to read it.
+    fn take(kept: &mut Vec<Self>, hash: Digest) -> Option<Record> {
+        let at = kept.iter().position(|shared| shared.hash == hash)?;
+        let shared = kept.get_mut(at)?;
         shared.unread -= 1;
         if shared.unread == 0 {
-            return kept.take().map(|shared| shared.record);
+            Some(kept.swap_remove(at).record)
+        } else {
+            Some(shared.record.clone())
         }
-        Some(shared.record.clone())
     }
 
-    /// Keeps `record`, which one thread has just read, for the other threads that it opened. Keeps
-    /// the earlier record instead if more threads have yet to read that one.
-    fn keep(kept: &mut Option<Self>, record: &Record, hash: Digest) {
+    /// Keeps `record`, which one thread has just read, for the other threads that it opened. If too
+    /// many records are kept, drops the one that the fewest threads have yet to read.
+    fn keep(kept: &mut Vec<Self>, record: &Record, hash: Digest) {
         let is_opening = |fact: &&Fact| matches!(fact, Fact::ThreadOpened { .. });
         let unread = record.facts.iter().filter(is_opening).count().saturating_sub(1);
-        if unread > kept.as_ref().map_or(0, |shared| shared.unread) {
-            *kept = Some(Self { record: record.clone(), hash, unread });
+        if unread == 0 {
+            return;
+        }
+
+        kept.push(Self { record: record.clone(), hash, unread });
+        if kept.len() > limits::MEMORY_SHARED_RECORDS_MAX {
+            let unread = |(_, shared): &(usize, &Self)| shared.unread;
+            let fewest = kept.iter().enumerate().min_by_key(unread).map(|(at, _)| at);
+            fewest.map(|at| kept.swap_remove(at));
         }
     }
 
