@@ -332,3 +332,63 @@ impl VisitedRecord {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::ListenerName;
+    use crate::thread::Input;
+
+    /// Creates a record that opens this number of threads, and its hash.
+    fn opening(threads: usize) -> (Record, Digest) {
+        let tree = ThreadId::parse("sess-tree0001").unwrap();
+        let by = ListenerName::parse("worker").unwrap();
+        let opened = |_| Fact::ThreadOpened {
+            thread: tree.clone(),
+            by: by.clone(),
+            bound: None,
+            allotment: None,
+        };
+        let record = Record {
+            position: Position(threads as u64),
+            tree: tree.clone(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+            facts: (0..threads).map(opened).collect(),
+        };
+        (record, Digest::of(&threads.to_le_bytes()))
+    }
+
+    #[test]
+    fn a_record_is_kept_until_each_thread_that_it_opened_has_read_it() {
+        let mut kept = Vec::new();
+        let (record, hash) = opening(3);
+        SharedRecord::keep(&mut kept, &record, hash);
+        for _ in 0..2 {
+            assert_eq!(SharedRecord::take(&mut kept, Digest::ZERO), None, "of another hash");
+            assert_eq!(SharedRecord::take(&mut kept, hash), Some(record.clone()));
+        }
+        assert_eq!(SharedRecord::take(&mut kept, hash), None);
+        assert!(kept.is_empty());
+
+        let (record, hash) = opening(1);
+        SharedRecord::keep(&mut kept, &record, hash);
+        assert!(kept.is_empty(), "no other thread will read it");
+    }
+
+    #[test]
+    fn of_too_many_records_the_one_with_the_fewest_readers_is_dropped() {
+        let mut kept = Vec::new();
+        let most = limits::MEMORY_SHARED_RECORDS_MAX;
+        for threads in [5, 2].into_iter().chain(6..5 + most) {
+            let (record, hash) = opening(threads);
+            SharedRecord::keep(&mut kept, &record, hash);
+        }
+        let mut unread: Vec<usize> = kept.iter().map(|shared| shared.unread).collect();
+        unread.sort_unstable();
+        assert_eq!(unread, (4..4 + most).collect::<Vec<_>>());
+    }
+}
