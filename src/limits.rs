@@ -226,8 +226,8 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Number of answers to attempts other than the current one after which the pump replaces a child
-/// process.
+/// Maximum late answers of a child process, each to an attempt that is no longer current. If a
+/// child sends more of them, the pump replaces the child.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the previous pass.
@@ -346,8 +346,8 @@ pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// Maximum submissions of one client into new threads that the pump handles at once; further
 /// submissions get `busy`.
 pub const NEW_THREADS_AT_ONCE: usize = 1_024;
-/// Maximum requests (submissions, decisions, queries) that wait in the inbox of a pump; further
-/// submissions and decisions get `busy`.
+/// Maximum requests (submissions, decisions, queries) that wait in the inbox of a pump. At this
+/// number, further submissions and decisions get `busy`.
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
@@ -499,14 +499,16 @@ pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// memory between commits. If there are more, the build removes them from memory, and later looks
 /// them up in the database by their ids.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
-/// Page cache, in KiB, of the database with the rows of a first build of an index.
+/// Page cache, in KiB, of the database to which a first build of an index writes all rows except
+/// words.
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
 /// Number of records after which a first build of an index commits its work.
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
 /// Number of bytes of texts that a first build of an index collects before it passes them to the
 /// thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
-/// Interval at which the last phase of a first build checks whether it must stop.
+/// Interval at which the last phase of the first build of a missing index checks whether the build
+/// must stop.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that a first build of an index queues for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
@@ -836,7 +838,8 @@ pub const HELD_CALLS_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that a pump moves between its memory and the working
 /// file at once.
 pub const RESTING_ROUND_MAX: usize = 4096;
-/// Page cache of each working file, in KiB.
+/// Page cache in KiB of each working file, to which a pump moves data that does not fit into its
+/// memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
 /// Number of uses of heads, over all trees, for which a tree's head stays in memory after its own
 /// last use. A head is used when its tree gets a record, or when the head is loaded into memory.

@@ -28,8 +28,9 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Provider that received native calls from its own earlier answers as blocks of its API, with
-    /// the results of these calls. Native calls from answers of other providers were sent as XML.
+    /// The provider that wrote native calls in earlier answers, and to which these calls are sent
+    /// again in the form of its API, together with their results. Native calls from answers of
+    /// other providers are sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]

@@ -38,8 +38,8 @@ pub enum FinalFormat {
     /// JSON that is valid according to this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// A whole final payload as XML. Used only in the slot of `xml-final`, if the agent's final
-    /// payloads cannot contain a report as text.
+    /// A whole final payload as XML. Used only where a model writes its report into an element
+    /// (`xml-final`), if the agent's final payloads cannot contain a report as text.
     #[serde(rename = "xml")]
     Xml,
 }
@@ -102,8 +102,8 @@ impl ReportSchema {
         &self.json
     }
 
-    /// Returns the violations of this JSON Schema in a report, each with the JSON pointer to the
-    /// violating value.
+    /// Returns each violation of this JSON Schema that `report` contains, with the JSON pointer to
+    /// the violating value.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

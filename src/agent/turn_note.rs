@@ -210,8 +210,8 @@ pub struct PastTurn {
     pub agent: ListenerName,
     pub call: CallId,
     pub position: Position,
-    /// Number of the turn among all turns of the agent in the thread, counted from 1; 0 if the note
-    /// does not state it.
+    /// Number of the turn among all turns of the agent in the thread, counted from 1; 0 if the
+    /// turn's note does not state it.
     pub turn: u32,
     /// Provider that answered the turn's request.
     pub provider: String,
@@ -225,7 +225,7 @@ pub struct PastTurn {
     pub nonce: Option<String>,
     /// Whether the provider rejected the request, so that the turn has no answer of a model.
     pub is_rejected: bool,
-    /// Renderer version of the turn's prompt; empty if the note does not state it.
+    /// Renderer version of the turn's prompt; empty if the turn's note does not state it.
     pub renderer: String,
     /// The agent's environment, as the lines that the turn's prompt contains.
     pub environment: Option<String>,

@@ -11,8 +11,8 @@ pub enum RendererVersion {
     /// payload's texts are escaped twice. It shows results in their order of arrival. If the agent
     /// clears its context, the request of the open call is no longer shown.
     V3,
-    /// Fourth version. It escapes results once, and shows them in the order of their calls. The
-    /// request of the open call is always shown.
+    /// Fourth version of the prompts. Special characters of results are escaped once, and results
+    /// appear in the order of their calls. The request of the open call is always shown.
     V4,
     /// Fifth version. It adds the payload `cancel-thread`, and the attribute `bound` of
     /// `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
@@ -29,10 +29,10 @@ pub enum RendererVersion {
 }
 
 impl RendererVersion {
-    /// Version in which new turns are rendered.
+    /// Version of the prompts in which new turns are rendered.
     pub const CURRENT: Self = Self::V8;
 
-    /// All versions whose turns can be rebuilt.
+    /// All versions of the prompts in which this program can render an earlier turn again.
     pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
 
     /// Returns the name of the version in records.

@@ -61,7 +61,7 @@ pub(super) struct CopyEvidence {
     has_state: bool,
     /// Reason why the configured directory has no copy for this journal. `None` if it has one.
     lacking: Option<String>,
-    /// Position of the journal's last checkpoint when the copies were read.
+    /// Position of the journal's last checkpoint when the copied checkpoints were read.
     due: Position,
     /// Position of the last record that is proved by a copy outside the state directory.
     vouched: Position,
@@ -216,9 +216,10 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from `inside`, the checkpoints that the journal itself
-    /// contains. A copy outside the directories of the journal and of its key that equals one of
-    /// these checkpoints proves all records up to its position.
+    /// Compares the copied checkpoints with `inside`, the checkpoints that the journal itself
+    /// contains, and returns the copies that differ. A copy proves all records up to its position
+    /// if it agrees with the journal and lies outside the directories of the journal and of its
+    /// key.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

@@ -142,8 +142,8 @@ impl ContentReader {
     }
 
     /// Replaces each id of this tree in a text by its place in the tree. If `is_core` states that
-    /// the text is a payload of the core, all other UUIDs are also replaced. They are ids of calls
-    /// and timers.
+    /// the text is a payload of the core, also replaces all other UUIDs by a common placeholder.
+    /// They are ids of calls and timers.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;

@@ -377,7 +377,7 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners for which the fork answers calls with recorded results. They are
+    /// Returns the listeners whose calls the fork answers with recorded results. The list is
     /// derived from the calls that the fork has opened again.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
@@ -436,7 +436,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
 }
 
 /// Returns the request of the first call that a client opened in this record. Returns `None` if
-/// there is no such call, or if the record opens calls of a source again.
+/// there is no such call, or if the record begins a fork and opens the calls of the fork's source
+/// again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, InheritedThread, Input, Map, Record};
 
-/// Numbers of messages of one thread, or of several threads together.
+/// Counts of messages of one thread, or of several threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]

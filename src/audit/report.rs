@@ -42,8 +42,8 @@ pub enum OutsideVerdict {
     /// not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The copies in the state directory agree with the journal, but no agreeing copies exist
-    /// outside that directory.
+    /// The checkpoint copies in the state directory agree with the journal, but outside that
+    /// directory there are no copies that agree.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]

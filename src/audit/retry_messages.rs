@@ -31,8 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An earlier attempt to handle a message. If the message is a retry, attempts to handle the
-/// retried message count, too.
+/// An earlier attempt to handle a message. If the message is a retry, the list also has the
+/// attempts to handle the message that is retried.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]

@@ -10,7 +10,7 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 /// Summary of the events that follow after a page of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TimelineRest {
-    /// Number of events that follow, including the events of subthreads.
+    /// Number of events after the events of this page, including the events of subthreads.
     #[serde(rename = "events")]
     pub events: u64,
     /// The `seq` of the message at which the next page begins.

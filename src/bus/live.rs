@@ -289,7 +289,8 @@ pub struct LiveChannel {
     /// The readers and the running model calls. Never locked across an await, or while a reader
     /// waits for an event.
     state: Mutex<ChannelState>,
-    /// Announces whether any reader of the channel gets text.
+    /// Announces whether at least one reader of the channel receives model texts. If there is none,
+    /// the senders of these texts need not send them.
     watched: watch::Sender<bool>,
 }
 

@@ -49,8 +49,8 @@ pub struct Delivery {
     pub source: Option<Arc<ForkSource>>,
 }
 
-/// Whether a delivery requests a preview, or states which preview a person has approved. Always
-/// `None` if the listener declares no previews.
+/// The request for a preview, or the preview that a person has approved, if the delivery has
+/// either. Always `None` if the listener declares no previews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeliveryPreview {
     #[default]

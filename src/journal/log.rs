@@ -92,7 +92,8 @@ impl FromStr for LogMark {
     }
 }
 
-/// The log in which the groups of a journal become durable.
+/// The log to which the groups of records of a journal are written durably. One commit writes one
+/// group.
 pub trait Log: fmt::Debug + Send {
     /// Whether the log has a projection, which readers use instead of the log. With a projection,
     /// an append may fail after the group is already in the log; readers do not see this group yet.

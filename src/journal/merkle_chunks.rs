@@ -40,7 +40,7 @@ impl MerkleChunks {
         Self { top, resident: Map::default(), full: leaves / MERKLE_CHUNK_LEAVES }
     }
 
-    /// Returns the roots of all chunks.
+    /// Returns the Merkle roots of all chunks. A chunk has a fixed number of leaves.
     pub fn roots(&self) -> &[Digest] {
         self.top.leaves()
     }

@@ -39,14 +39,15 @@ impl RedactedRecords {
         self.accepted.extend(&later.accepted);
     }
 
-    /// Returns the positions of records with blanked payloads that no recorded action accepts.
+    /// Returns the positions of records with blanked payloads, unless a recorded action accepts the
+    /// blanking.
     pub fn unrecorded(&self) -> impl Iterator<Item = Position> {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing
-    /// while an operator accepts damage of any kind. Otherwise, a journal with blanked payloads
-    /// could not be opened to accept its other damage first.
+    /// Returns an error if the journal has a blanked payload and no recorded action accepts the
+    /// blanking. While an operator accepts damage of any kind, always succeeds: a journal with
+    /// blanked payloads must open so that its other damage can be accepted first.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }

@@ -395,8 +395,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks the answer to a delivery with two messages: the request of a call, and the result of
-    /// another call. The listener made that other call.
+    /// Checks the answer to one delivery. The delivery has two messages: the request of a call, and
+    /// the result of another call that the listener made.
     async fn after_result(
         &mut self,
         request: &TrialRequest,
@@ -529,9 +529,9 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`. The delivery contains the request of `call` and as many
-/// results as `results` states. Each result is the failure of another call, which the listener
-/// made.
+/// Returns a delivery of the call `call`. The delivery contains the request of `call`, and
+/// `results` results. The listener made one other call for each result, and the result states that
+/// this call failed.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

@@ -101,8 +101,9 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Adds `piece` to the text. Returns the text that can be passed on now, with the key replaced.
-    /// Returns `None` if the caller can pass on `piece` itself, unchanged.
+    /// Adds `piece` to the text, in which the provider's key must not appear. Returns the text that
+    /// can be passed on now, with a placeholder for the key. Returns `None` if the caller can pass
+    /// on `piece` itself, unchanged.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
@@ -130,8 +131,8 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the text that is still held back at the end of the answer. This text does not
-    /// contain the complete key, so it may be shown.
+    /// Returns the text that is still held back at the end of the answer because it could have been
+    /// the beginning of the provider's key. It is not the whole key, so it may be shown.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

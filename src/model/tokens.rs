@@ -12,7 +12,7 @@ pub enum TokenizerFamily {
     O200k,
     /// Models of OpenAI before 2024: `gpt-4`, `gpt-3.5`.
     Cl100k,
-    /// Every other model.
+    /// Every model that the other variants do not name.
     #[default]
     Other,
 }

@@ -87,7 +87,7 @@ struct SharedErrors {
 }
 
 impl PermissionErrors {
-    /// Creates an empty list for a connection with these credentials.
+    /// Creates an empty list of permission errors for a connection with these credentials.
     pub(super) fn for_credentials(credentials: &NatsCredentials) -> Self {
         let who = match credentials {
             NatsCredentials::Anonymous => "a client without credentials".to_owned(),

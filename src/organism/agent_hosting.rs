@@ -114,12 +114,12 @@ struct ReloadableAgent {
 }
 
 impl HostedAgents {
-    /// Starts the hosts of `agents`. Each agent gets a connection of its own, with the agent's seed
-    /// in `keys` or with the credentials of the config.
+    /// Starts the hosts of `agents`. Each agent gets a connection of its own to the server, with
+    /// the agent's seed in `keys` or with the credentials of the config.
     ///
     /// # Errors
     ///
-    /// [`Error::Keys`] if a model's key is missing, or the error of a connection.
+    /// [`Error::Keys`] if the key of a model's provider is missing, or the error of a connection.
     pub async fn start(
         config: Config,
         agents: &[AgentSpec],

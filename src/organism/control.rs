@@ -276,8 +276,9 @@ impl Default for ConnectionBound {
 
 impl ConnectionBound {
     /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
-    /// of connections. A connection beyond the maximum gets a permit only to be refused. If too
-    /// many connections are being refused at the same time, waits until one of them has ended.
+    /// of connections. A connection beyond the maximum needs a permit, too, while it is being
+    /// refused. If too many connections are being refused at the same time, waits until one of the
+    /// refusals has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),

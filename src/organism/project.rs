@@ -221,8 +221,9 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Finds the default directories with journals of organisms that have the same name as this
-/// project's organism. Leaves out `data`, the default directory of this project.
+/// Finds other data directories of organisms with the name of this project's organism, if they
+/// contain a journal and lie where organisms keep their data by default. Leaves out `data`, the
+/// default directory of this project.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };

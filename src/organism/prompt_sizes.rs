@@ -14,7 +14,7 @@ use crate::model::{ModelRequest, ModelTool};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptSize {
     pub agent: ListenerName,
-    /// Tokens of the prompt and the tools, without a thread.
+    /// Tokens of the prompt and the tools, if the thread is empty.
     pub tokens: u64,
     /// Tokens of the whole first request, with an example task.
     pub with_task: u64,

@@ -54,8 +54,8 @@ impl AcceptedDamage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
-    /// Positions of blanked payloads that were accepted, at most [`limits::ACTION_DETAILS_MAX`] in
-    /// one repair.
+    /// Positions of payloads whose blanking the repair accepted, at most
+    /// [`limits::ACTION_DETAILS_MAX`] in one repair.
     pub redacted: Vec<Position>,
 }
 

@@ -52,7 +52,8 @@ pub struct Checked {
     name: PayloadName,
     meaning: Meaning,
     payload: Payload,
-    /// The primitive, if the payload is one.
+    /// The payload as a primitive, which is a payload to the core such as `spawn-thread`. `None`
+    /// for any other payload.
     primitive: Option<Primitive>,
     /// The payload inside a `spawn-thread` or `send-to-thread`, checked as a payload of the same
     /// sender.
@@ -216,8 +217,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of a correct payload with the name `name`, for a refusal. If `name` is a
-    /// primitive, the example may contain a payload that `sender` may send.
+    /// Returns an example of a correct payload with the name `name`, for a refusal. Where `name` is
+    /// a payload to the core that contains another payload, such as `spawn-thread`, the example
+    /// contains one that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -250,7 +252,8 @@ impl Gate {
         example
     }
 
-    /// Parses a primitive, and checks the payload inside it as a payload of the same sender.
+    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. Checks the
+    /// payload inside it as if its sender had sent that payload alone.
     fn read_primitive(
         &self,
         sender: &ListenerName,
@@ -276,10 +279,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Corrects the namespace of a payload inside a primitive. If the payload has no `xmlns` of its
-    /// own, it inherits the core's namespace from the primitive, but no sender means that
-    /// namespace. So the gate looks for a payload with the same local name that the sender may
-    /// write, and uses the namespace of that payload.
+    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. Without an
+    /// `xmlns` of its own, the inner payload inherits the core's namespace, which no sender means.
+    /// So the gate looks for a payload with the same local name that the sender may write, and uses
+    /// the namespace of that payload.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -297,8 +300,8 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive by the rules of all payloads. Also refuses the payload
-    /// if it would open no call.
+    /// Checks the payload inside a primitive such as `spawn-thread` by the rules for payloads
+    /// outside primitives. Also refuses the payload if it would open no call.
     fn check_inner(
         &self,
         sender: &ListenerName,

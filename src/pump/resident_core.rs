@@ -34,7 +34,8 @@ pub struct ResidentCore {
 #[derive(Debug, Clone, Copy)]
 pub struct ResidencyLimits {
     pub trees: usize,
-    /// Maximum number of threads in all trees at rest together.
+    /// Maximum sum of the numbers of threads in all trees at rest. A tree is at rest if it has no
+    /// open call.
     pub threads: usize,
     /// Maximum number of trees in memory whose open calls only wait for persons or timers.
     pub waiting: usize,

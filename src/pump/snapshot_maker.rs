@@ -48,8 +48,8 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// Progress of the background proof, which verifies the journal's records before the snapshot
-    /// from which the pump started. The maker makes no further snapshot before the proof has ended.
+    /// Progress of the background proof, which verifies the journal's records up to the snapshot
+    /// from which the pump started. No further snapshot is made before the proof has ended.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -223,7 +223,7 @@ impl RebuiltState {
     }
 
     /// Replays the records up to `last`, and collects the checkpoints in `due` on the way. Returns
-    /// false if the thread must end.
+    /// false if the program's thread for snapshots must end.
     fn follow(
         &mut self,
         data: &Path,

@@ -17,8 +17,8 @@ const NOTE_CHARS: usize = 120;
 const CHOICES: usize = 12;
 /// Number of bytes that an outline reserves for sentences about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Number of parameters from which on an attempt to describe a payload is abandoned, because no
-/// outline has room for so many parameters.
+/// Number of a payload's parameters at which an attempt to describe the payload is abandoned,
+/// because no description has room for so many.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length
@@ -95,7 +95,7 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Counts the parameters, at all levels, of which attributes or children are not described.
+/// Counts the parameters, at all levels, whose attributes or children the description leaves out.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());

@@ -23,7 +23,8 @@ thread_local! {
     static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
-/// Returns this thread's compiled copy of the schemas in `bundle`. The first use compiles the copy.
+/// Returns the compiled schemas of `bundle` that belong to the present operating-system thread. The
+/// first use on a thread compiles them.
 pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
     COMPILED.with_borrow_mut(|all| {
         if let Some(schema) = all.get(&bundle.digest) {

@@ -17,7 +17,7 @@ use crate::xml::write::XML_NAMESPACE;
 pub const DEPTH_MAX: usize = 4;
 /// Maximum number of parameters for which a description contains the attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
-/// Maximum number of names in a list of parts that have no description of their own.
+/// Maximum number of names that a description lists for the parts which it does not describe.
 const NAMES_SHOWN: usize = 8;
 
 /// The description of a payload: its purpose and its parameters.

@@ -26,9 +26,9 @@ use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// Searcher for `chemaLocation`, which occurs in the name of every attribute that states the
-/// location of a schema. Created once, because creating a searcher costs more than a search in a
-/// short text.
+/// Searcher for `chemaLocation`, the common part of `schemaLocation` and
+/// `noNamespaceSchemaLocation`, which are the attributes that state the location of a schema.
+/// Created once, because creating a searcher costs more than a search in a short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.

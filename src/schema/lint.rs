@@ -199,7 +199,8 @@ struct Visited {
     elements: HashSet<QName>,
 }
 
-/// Global definitions by name. A redefinition has the same name as the definition that it replaces.
+/// Global definitions by name. If the schema redefines a definition, the list of the name contains
+/// both.
 type DefinitionsByName<'a> = HashMap<QName, Vec<SchemaComponent<'a>>>;
 
 /// The global definitions of all documents.

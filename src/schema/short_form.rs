@@ -47,7 +47,7 @@ impl ShortType {
         Some(short_type.clone())
     }
 
-    /// Returns names of all types that a config can write as a word.
+    /// Returns the names of all built-in types that a config may use for a field of a payload.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
@@ -79,7 +79,8 @@ const NAMED: [(&str, ShortType); 5] = [
     ("date", ShortType::Date),
 ];
 
-/// Whether the short form can declare an element with this name.
+/// Whether the short form of schemas in a config (`[payloads.NAME]`) can declare an element with
+/// this name.
 pub fn is_element_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';

@@ -479,7 +479,7 @@ impl ServiceClient {
 /// submission finds the same reasons again, but the client must get each reason only once.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Reasons for waiting that the previous attempt has found.
+    /// Reasons for waiting that the previous attempt of the submission has found.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }

@@ -48,10 +48,10 @@ impl AlertKind {
 /// alert's reports succeeded or failed. Each report states one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
-    /// The cause began.
+    /// The cause of the alert began.
     #[serde(rename = "raised")]
     Raised,
-    /// The cause ended.
+    /// The cause of the alert ended.
     #[serde(rename = "ended")]
     Ended,
     /// The alert command accepted the oldest pending report of this alert.
@@ -108,7 +108,7 @@ pub struct AlertReport {
     /// payloads.
     #[serde(rename = "subject")]
     pub subject: String,
-    /// Position of the record with which the cause began.
+    /// Position of the record with which the cause of the alert began.
     #[serde(rename = "cause")]
     pub cause: Position,
     /// Position of the last record that `count` takes into account.

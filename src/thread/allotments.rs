@@ -46,7 +46,7 @@ pub struct InheritedAllotment {
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time that the thread had left in the source, in microseconds.
+    /// Time in microseconds that the thread had left in the thread from which it was forked.
     #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
     pub left_micros: Option<u64>,
 }

@@ -20,15 +20,15 @@ use crate::trace::TraceParent;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by")]
 pub enum Opener {
-    /// A client outside the organism. The result is recorded, and the client reads the journal
-    /// record.
+    /// A client outside the organism opened the call. The result of the call is recorded, and the
+    /// client reads it from the record.
     #[serde(rename = "client")]
     Client {
         #[serde(rename = "name")]
         name: ListenerName,
     },
-    /// A call of a listener. This call is in another thread than the opened call if the listener
-    /// used `spawn-thread` or `send-to-thread`.
+    /// Another call of a listener opened the call. The two calls are in different threads if the
+    /// listener used `spawn-thread` or `send-to-thread`.
     #[serde(rename = "call")]
     Call {
         #[serde(rename = "name")]

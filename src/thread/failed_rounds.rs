@@ -1,7 +1,7 @@
-//! Counts the consecutive rounds of a call in which every result was a failure.
-//!
-//! A round is the set of results of calls, threads and timers that a listener receives together in
-//! one delivery, after its first. The core's confirmations of its primitives do not count.
+//! Counts the consecutive rounds of a call in which every result was a failure. A round consists of
+//! the results of calls, threads and timers that a listener receives together in one delivery. A
+//! call's first delivery has no results and is no round. The core's answers that confirm a request
+//! to it, such as `thread-spawned`, do not count.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;

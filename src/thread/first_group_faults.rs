@@ -14,8 +14,9 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the call's `first` group if the tree keeps this group's faults. Returns `None` if a
-    /// call in the same thread opened the group, because then that call keeps the faults.
+    /// Returns the call's `first` group, of whose calls the first reply counts, if the tree keeps
+    /// the faults of the group's calls. Returns `None` if a call in the same thread opened the
+    /// group, because then that call keeps the faults.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -29,7 +30,8 @@ impl Call {
 }
 
 impl Tree {
-    /// Returns the open legs of a group, in no particular order.
+    /// Returns the open legs of a group, in no particular order. A leg is one of the group's calls,
+    /// which have the same request and different listeners.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
@@ -66,8 +68,8 @@ impl Tree {
         }
     }
 
-    /// Records how the leg `closed` ended. If this was the group's last open leg, drops the faults
-    /// that the tree kept for the group.
+    /// Records how `closed`, a call of a `first` group, ended. If this was the group's last open
+    /// call, drops the faults that the tree kept for the group.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

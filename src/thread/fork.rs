@@ -83,8 +83,8 @@ pub struct ForkedRequest {
     /// Id of the new message.
     #[serde(rename = "id")]
     pub id: MessageId,
-    /// The sender of the payload: the client that sent the request in the source, or the agent
-    /// whose turn is replaced.
+    /// The sender of the payload: the client whose request the fork takes from its source, or the
+    /// agent whose turn is replaced.
     #[serde(rename = "sender")]
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
@@ -164,8 +164,8 @@ pub fn fork_text(
     text
 }
 
-/// The source of a forked tree. Also contains the listeners that the operator has permitted to
-/// handle calls without a result in the source.
+/// The source of a forked tree, and the listeners that the operator has permitted to handle calls
+/// whose result the source does not contain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLineage {
     #[serde(rename = "source")]

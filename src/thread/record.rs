@@ -34,7 +34,8 @@ pub enum Verdict {
 /// messages of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call whose result was recalled. It is a call in the source of the fork.
+    /// The call whose recorded result takes effect in the fork. It is a call in the source of the
+    /// fork.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]

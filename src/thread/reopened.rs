@@ -179,7 +179,8 @@ impl ReopenedNames {
         message
     }
 
-    /// Replaces the ids in a call's opening: each id of the source becomes the id of the fork.
+    /// Replaces each id of the fork's source in a call's opening by the corresponding id of the
+    /// fork.
     pub(super) fn rename_opening(&self, opening: &mut Opening, root: &ThreadId) {
         if let Some((group, _)) = &mut opening.group {
             *group = self.call(*group);
@@ -267,8 +268,8 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of this call runs on its own. This is the case if a call in another
-    /// thread opened this call, and the thread is not cancelled when a call closes.
+    /// Whether the thread of this call runs on its own: a call in another thread opened it, and the
+    /// end of that other call does not cancel it.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

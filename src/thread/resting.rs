@@ -142,8 +142,8 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that leaves memory with open calls; `None` if the tree is not in
-    /// memory.
+    /// Returns the text in which a tree with open calls is stored outside memory; `None` if the
+    /// tree is not in memory.
     pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
         let stood = self.stood.0;
         let tree = self.trees.resident(root)?;

@@ -109,7 +109,7 @@ pub struct DecisionStatement<'a> {
     pub verb: &'static str,
     /// The message that opened the held call; `None` for other actions.
     pub call: Option<MessageId>,
-    /// Digest of the approved payload, or of the answer.
+    /// Digest of the payload that a person approved, or of the answer that a person gave.
     pub digest: Option<Digest>,
     /// Digest of the preview that was approved with the payload.
     pub preview: Option<Digest>,

@@ -185,12 +185,13 @@ impl Tree {
 /// does not receive this fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
-    /// Id of the `first` group, which is the id of the group's first leg.
+    /// Id of a `first` group, whose calls have the same request and of which the first reply
+    /// counts. It is the id of the group's first call.
     #[serde(rename = "group")]
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
-    /// How the leg ended; `None` until its call is closed.
+    /// How this call of the group ended; `None` until it is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
     /// The faults with which the leg failed. Usually this is a single fault. If the leg forwarded
@@ -385,7 +386,7 @@ pub struct Call {
     /// Number of recorded outcomes of the call.
     #[serde(rename = "turns", default, skip_serializing_if = "is_default")]
     pub turns: u32,
-    /// Number of failed attempts since the last outcome.
+    /// Number of failed attempts since the call's listener last returned a result.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
     /// Number of consecutive rounds, up to the last outcome, in which every result was a failure. A
@@ -400,8 +401,8 @@ pub struct Call {
     /// attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
-    /// Number of model requests since the last outcome, for each route. A route is a provider with
-    /// one of its models.
+    /// Number of model requests since the call's agent last returned a result, for each route. A
+    /// route is a provider with one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
     /// Time of the first hand-over since the last outcome or failed attempt of the call.

@@ -18,8 +18,9 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Computes the indices from the facts of the turn's record. The facts state, in the order of
-    /// the turn, which messages were accepted and which payloads were refused.
+    /// Computes the places of the turn's actions from the facts of the turn's record. The facts
+    /// state, in the order of the turn, which messages were accepted and which payloads were
+    /// refused.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

@@ -200,7 +200,7 @@ fn changes(fold: &ThreadFold) -> (usize, usize) {
     (fold.windows.len(), fold.left_out.len())
 }
 
-/// An item of the memory, and its place in the order.
+/// An item of an agent's memory, and the place of the item in the order of the thread.
 struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
@@ -269,8 +269,9 @@ impl PlacedItem<'_> {
 }
 
 /// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
-/// is at least `before`. Of the older items, keeps the last ones, so many that `kept` of them have
-/// the flag [`PlacedItem::counts`]. Never removes the request of the call with the id `stays`.
+/// is at least `before`, and the last `kept` of the older items. Only items with the flag
+/// [`PlacedItem::counts`] count towards `kept`. Never removes the request of the call with the id
+/// `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

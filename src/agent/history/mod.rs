@@ -90,7 +90,7 @@ pub struct ThreadMessage {
     pub action: Option<(u64, usize)>,
 }
 
-/// The call of the agent that a message of the thread answers.
+/// The agent's call to which a message of the thread is an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,

@@ -45,7 +45,8 @@ pub struct ThreadFold {
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
     /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. A
-    /// clearing keeps the items from the `seq` `before` on, and `kept` older ones.
+    /// clearing keeps every item whose `seq` is at least `before`, and the last `kept` of the older
+    /// items.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in this thread.
     requests: ByMessage<Arc<Message>>,

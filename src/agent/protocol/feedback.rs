@@ -121,7 +121,7 @@ pub fn rejected(message: &str) -> Finding {
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Creates feedback that the provider or the model declined to answer.
+/// Creates feedback for an answer that the provider or the model declined to give.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

@@ -103,7 +103,8 @@ impl AgentFinals {
         tags.join(" or ")
     }
 
-    /// Reads a final payload that the model wrote into a slot as XML.
+    /// Reads a final payload that the model wrote as XML into a slot, which is an element for
+    /// reports in the model's text.
     ///
     /// # Errors
     ///
@@ -144,8 +145,8 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the property that contains the report in a native call of the final
-    /// payload `name`. Returns `None` if the payload contains no report.
+    /// Returns the name of the parameter that contains the report, if the model sends the final
+    /// payload `name` as a native call. Returns `None` if this payload contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -247,8 +248,9 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a native call to the arguments of the final payload. A report that
-    /// is an object becomes a text. This is the inverse of [`AgentFinals::parameters`].
+    /// Converts the arguments of a model's native call to the arguments of the final payload. If
+    /// the call gives the payload's report as an object, the report becomes a text. This function
+    /// is the inverse of [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {

@@ -31,8 +31,8 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn: the elements of the agent, and the turn's slots as root
-    /// elements with text.
+    /// Returns the grammar of one turn. Its root elements are the agent's payloads and the turn's
+    /// slots, which contain a report as text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -48,8 +48,8 @@ impl GrammarWords {
     }
 }
 
-/// Attributes that models sometimes write on a slot. The grammar permits any value, because other
-/// code checks the values.
+/// Attributes that models sometimes write on a slot, which is an element for a report. The grammar
+/// permits any value of these attributes, because other code checks the values.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and

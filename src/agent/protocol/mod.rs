@@ -39,7 +39,7 @@ use xml_final::TurnSlots;
 pub struct AgentProtocol {
     prompt_input: PromptInput,
     words: grammar::GrammarWords,
-    /// Grammar for turns without slots, which are elements for reports.
+    /// Grammar for turns without slots. A slot is an element into which a model writes a report.
     grammar: Arc<ActionGrammar>,
     tools: NativeTools,
     choices: AvailableActions,

@@ -270,7 +270,7 @@ fn form(out: &mut String, prompt: &PromptInput) {
     );
 }
 
-/// Returns the rule that the text of a turn without actions is the answer.
+/// Returns the sentence which states that the text of a turn without actions is the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -286,7 +286,8 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// Writes a maximum number with its noun `word`. A maximum of one is written as `EXACTLY ONE`.
+/// Writes a maximum number with its noun `word`. A maximum of one is written as `EXACTLY ONE`,
+/// because a turn without any would not end the call.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),

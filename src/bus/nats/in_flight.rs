@@ -63,8 +63,8 @@ struct InFlightAttempt {
 pub(super) struct SentDelivery {
     /// States which messages of the call the replica remembers after it has answered this attempt.
     pub mark: Option<MemoryMark>,
-    /// The delivery with all its messages, if only its new messages were published. Otherwise
-    /// `None`.
+    /// The delivery with all messages of its call, if the pump published a delivery with only the
+    /// new messages. Otherwise `None`.
     pub partial: Option<Box<Delivery>>,
 }
 

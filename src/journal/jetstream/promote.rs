@@ -73,7 +73,8 @@ pub struct PromotedJournal {
     pub messages: u64,
 }
 
-/// The embedded journal while it is published and compared.
+/// The embedded journal, open while its records are published to the stream and compared with the
+/// stream.
 struct PromotionSource {
     journal: Uuid,
     epoch: u32,

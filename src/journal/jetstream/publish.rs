@@ -57,7 +57,7 @@ enum ExistingMessage {
     Ours,
     /// No message has this sequence number yet.
     Nothing,
-    /// No server answers, so it is unknown whether there is such a message.
+    /// No server answers, so it is unknown whether the stream has the message.
     Unknown,
 }
 

@@ -30,7 +30,8 @@ pub struct StreamCopier<'c> {
 }
 
 impl<'c> StreamCopier<'c> {
-    /// Starts a copier. `epoch` is the epoch of the journal's last pump.
+    /// Starts to copy the records of an embedded journal to a stream. `epoch` is the epoch of the
+    /// journal's last pump.
     pub fn start(
         api: &JetStreamApi,
         options: &'c Options,

@@ -25,8 +25,8 @@ pub struct StreamDamage {
     /// begins after the last record that a right MAC of this key covers, even if later records have
     /// MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
-    /// Last record of a stream that may have been written before MACs existed. Set only if no
-    /// record of the stream has a MAC.
+    /// Position of a stream's last record, if no record of the stream has a MAC. The records up to
+    /// this position may have been written before MACs existed.
     pub without_mac: Option<Position>,
     /// Records with blanked payloads, unless a recorded action of an operator accepts the
     /// redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.

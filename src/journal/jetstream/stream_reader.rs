@@ -11,7 +11,8 @@ use super::api::{ApiFailure, JetStreamApi, code};
 use super::commit_codec::{CommitAssembler, CommitContents, unknown_version};
 use super::{Options, read_failed};
 
-/// A complete group, and the position of its last message.
+/// A complete group of records that one commit wrote, and the position of the group's last message
+/// in the stream.
 pub struct StreamGroup {
     pub mark: LogMark,
     bytes: Vec<u8>,

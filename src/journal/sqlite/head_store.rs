@@ -33,8 +33,8 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    /// The file of a snapshot, which is only read. Its heads and leaves count where `db` has none
-    /// of the same tree or chunk.
+    /// The file of a snapshot, which is only read. Its head of a tree, or its leaves of a chunk,
+    /// are used if `db` has none for that tree or chunk.
     base: Option<Connection>,
     names: StoredNames,
 }

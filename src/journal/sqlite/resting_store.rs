@@ -43,8 +43,8 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    /// The file of a snapshot, which is only read. Its texts count where `db` has no text of the
-    /// same name.
+    /// The file of a snapshot, which is only read. Its text of a name is used if `db` has no text
+    /// of that name.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -90,8 +90,8 @@ impl RestingStore {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
-    /// Returns the connection to the file of a snapshot with which the store began: the file that
-    /// the store only reads, or its own file.
+    /// Returns the connection to the file with the snapshot from which the store began. This is the
+    /// file that the store only reads; if there is none, it is the store's own file.
     pub(super) fn snapshot(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
     }
@@ -149,7 +149,8 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens the store in `db`, which is empty if there is a `base`.
+    /// Opens a store that writes to `db`. If the store begins with a snapshot, `base` is the
+    /// snapshot's file, and `db` is empty.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;

@@ -197,8 +197,8 @@ impl SnapshotPlace<'_> {
         self.assemble(header, heads, store).map(Some)
     }
 
-    /// Returns the header of the snapshot and its databases, if there is a snapshot and the journal
-    /// has its checkpoint.
+    /// Returns the snapshot's header and databases. Returns `None` if there is no snapshot, and an
+    /// error if the journal lacks the snapshot's checkpoint.
     fn find(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

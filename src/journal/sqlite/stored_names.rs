@@ -6,9 +6,9 @@ use foldhash::fast::FixedState;
 
 use crate::limits;
 
-/// A filter of names. It certainly contains every name that was added, and may report a name that
-/// was never added. The filter has a fixed size. So the more names it contains, the more searches
-/// must read the file.
+/// A filter that determines for each name whether a file may contain it. A name that was added is
+/// always found. Some other names are found, too, and more of them the more names were added,
+/// because the filter has a fixed size. Each of these costs a search of the file.
 #[derive(Debug)]
 pub struct StoredNames {
     words: Vec<u64>,
@@ -21,7 +21,8 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Returns the two bits of a name, each as the index of its word and the mask of the bit.
+    /// Returns the two bits that stand for a name in the filter. Each bit is given by the index of
+    /// its word and a mask.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         // A fixed seed, because snapshots contain filters. A client that chooses names for their
         // bits only makes searches read the file.

@@ -41,8 +41,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// The record that the walk visited last. Contains only the values that verify the previous record
-/// of the same tree.
+/// The record that the walk visited last, which is newer than the record that it visits next.
+/// Contains only the values that verify that next, earlier record of the same tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

@@ -102,7 +102,8 @@ pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::R
     self::about(db, about)
 }
 
-/// Writes a group and, in a projection, the position of the group in its stream.
+/// Writes one commit's group of records. If the file is a projection of a stream, also writes the
+/// group's position in the stream.
 pub fn group(db: &Connection, group: &LogGroup<'_>, mark: Option<LogMark>) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (place, row) in &group.steps {

@@ -17,7 +17,7 @@ pub(super) enum BodyFraming {
     ChunkSize,
     /// The current chunk ends after this many bytes.
     Chunk(u64),
-    /// The line break after a chunk follows.
+    /// The chunk has ended, and its line break is expected next.
     ChunkEnd,
     /// Trailer lines follow, up to an empty line.
     Trailers,

@@ -38,7 +38,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns the reason in one line, without the path and without text of the recording.
+    /// Returns the reason why a recording cannot be played, in one line, without the path and the
+    /// text of the recording.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { source, .. } => source.to_string(),

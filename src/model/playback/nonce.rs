@@ -7,9 +7,9 @@ use crate::model::request::{ChatRole, ModelRequest};
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// Returns the nonce of a request's turn. The last text of such a request shows the start tag of a
-/// slot, such as `<NONCE-FINAL format="xml">` with the nonce in place of `NONCE`. Returns `None` if
-/// the last text shows no slot.
+/// Returns the nonce of the turn for which a request was made with `xml-final`. The last text of
+/// this request shows the start tag of a slot, such as `<NONCE-FINAL format="xml">` with the nonce
+/// in place of `NONCE`. Returns `None` if the last text shows no slot.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

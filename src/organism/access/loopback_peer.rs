@@ -103,7 +103,8 @@ fn any_hosted(
     ended.into_iter().any(is_still_owner).then_some(true)
 }
 
-/// Whether an organism that runs as our own user could host a process of the user `uid`.
+/// Whether a process of the user `uid` may be hosted by an organism that runs as our own user. It
+/// may if both users are the same, or if our user is root.
 fn may_be_hosted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == uid

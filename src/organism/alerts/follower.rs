@@ -69,9 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of checkpoint copies that had failed at the last check at which no checkpoint waited
-    /// to be copied. If a later check finds waiting checkpoints and a higher number, the follower
-    /// reports that checkpoints cannot be copied.
+    /// Count of failed checkpoint copies when all checkpoints had last been copied. If checkpoints
+    /// wait to be copied later and the count is higher, the follower reports that checkpoints
+    /// cannot be copied.
     copy_failures: u64,
 }
 
@@ -435,7 +435,8 @@ impl AlertFollower {
     }
 }
 
-/// Makes the report on the result of the command that ran for `report`.
+/// Makes a report which states the result of a command. The command ran because of the earlier
+/// report `report`.
 fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     let (event, detail) = match result {
         Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),

@@ -90,7 +90,7 @@ pub struct AlertRules {
     /// Alerts that earlier runs raised and that are on record.
     known: HashSet<AlertId>,
     counted: BTreeMap<AlertKey, Position>,
-    /// Reports that [`AlertRules::take_reports`] has not returned yet, in order.
+    /// The finished reports, in order. [`AlertRules::take_reports`] returns them next.
     reports: Vec<AlertReport>,
 }
 

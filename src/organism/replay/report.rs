@@ -92,7 +92,8 @@ pub struct DecisionDifference {
     pub position: Position,
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// The part that differs, such as `fact 3`.
+    /// The part of the record in which the recomputed and the recorded form differ, such as `fact
+    /// 3`.
     #[serde(rename = "part")]
     pub part: String,
     /// The recorded value of the part that differs; empty if the record lacks the part.
@@ -210,16 +211,17 @@ impl DecisionDifference {
         })
     }
 
-    /// Makes the difference for a record that could not be recomputed. Either the gate refuses a
-    /// payload of its input, or a part of the input is missing.
+    /// Describes the difference for a record that could not be recomputed. Either the gate refuses
+    /// a payload of its input, or a part of the input is missing.
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
                        the input is missing";
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Makes the difference for an epoch that ends in the wrong state. All records of the epoch
-    /// were recomputed as equal, but they lead to another state than the recorded facts.
+    /// Describes the difference for an epoch, the records under one pump, that ends in the wrong
+    /// state. Each record of the epoch was recomputed as it is recorded, but the recorded facts
+    /// lead to another state.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

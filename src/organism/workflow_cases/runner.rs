@@ -41,8 +41,8 @@ pub struct CaseRunner<'a> {
 
 /// Result of a wait until the run of a case comes to rest.
 enum RunnerRest {
-    /// Every delivery in flight waits for an answer of the case. The next record gets this
-    /// position.
+    /// Every delivery in flight waits for an answer that the test case provides. The field is the
+    /// position that the next record will get.
     At(Position),
     /// The time limit has passed while these listeners still work on deliveries.
     Working(BTreeSet<ListenerName>),
@@ -360,7 +360,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it was already added. Every step finds the same waiting calls again.
+    /// Adds a problem, unless it was already added: each step finds the calls that still wait
+    /// again, and reports the same problem for them.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message

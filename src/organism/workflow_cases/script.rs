@@ -11,10 +11,11 @@ pub struct CaseScript<'a> {
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Number of turns of this answer that are used up.
+    /// Number of turns that were taken from this answer. An answer of a test case may have several
+    /// turns, one for each model call.
     given: usize,
-    /// The call that gets the fault, if the next turn is a fault and a call has reached it. All
-    /// attempts of this call get the same fault.
+    /// The call that gets the fault. `None` if the next turn of the answer is no fault, or if no
+    /// call has taken it. All attempts of this call get the same fault.
     failing: Option<CallId>,
 }
 
@@ -61,7 +62,7 @@ impl<'a> CaseScript<'a> {
         }
     }
 
-    /// Returns each answer that still has turns which were not given. Each answer comes with the
+    /// Returns each answer of the test case with turns that no call has taken, together with the
     /// first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
         self.answers.iter().filter_map(|scripted| {

@@ -192,9 +192,10 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The deadline is the
-    /// listener's time-out after the pump first handed the call over. An answer or a failed attempt
-    /// of the call resets this start. If the call was not handed over since then, the start is now.
+    /// Sets the deadline until which a call waits for its absent listener. The time counts from the
+    /// moment at which the pump first handed the call over, and is as long as the listener's
+    /// time-out. An answer or a failed attempt of the call ends this count; it then begins with the
+    /// next handover. If the call was not handed over, the time counts from now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

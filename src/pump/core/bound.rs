@@ -10,8 +10,7 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Opener};
 
-/// Recorded reason for the cancellation of a thread that was bound to a call, after that call has
-/// closed.
+/// Recorded reason for the cancellation of a thread that was bound to a call: the call has closed.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {

@@ -81,8 +81,8 @@ impl CallTable {
         self.running.remove(&source.call)
     }
 
-    /// Removes a closed call. If a delivery of the call is in flight, keeps it as orphaned and
-    /// returns its attempt.
+    /// Removes a closed call. If a delivery of the call is in flight, keeps the delivery as
+    /// orphaned and returns its attempt.
     fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
         self.attempts.remove(&call);
         let running = self.running.remove(&call)?;

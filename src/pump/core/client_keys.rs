@@ -44,9 +44,9 @@ impl Core {
         self.state.keys.get(&(submission.client.clone(), key))
     }
 
-    /// Whether a key is older than the retention time of its client's keys. A key does not expire
-    /// while a call of its submission is open, so that a retry never starts the same work in
-    /// parallel.
+    /// Whether a key is older than the retention time of its client's keys, and no call of its
+    /// submission is open. A key with an open call does not expire, so that a retry never starts
+    /// the same work in parallel.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
         let contract = self.contracts.get(client);
         let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };

@@ -291,8 +291,8 @@ pub enum Alarm {
         call: CallId,
         attempt: Attempt,
     },
-    /// Cancels the call of this attempt, if the attempt is still in flight. The core sets this
-    /// alarm when an operator requests a pause that also cancels the work in flight.
+    /// Alarm that cancels the call of this attempt, if the attempt is still in flight. The core
+    /// sets this alarm when an operator requests a pause that also cancels the work in flight.
     Stop {
         call: CallId,
         attempt: Attempt,

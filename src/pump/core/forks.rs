@@ -59,7 +59,7 @@ pub enum ForkRuling {
 pub struct CallRecollection {
     /// Id of the call in the fork's source.
     pub source: CallId,
-    /// The listener that handled the call in the source.
+    /// The listener that handled the call in the source, the thread from which the fork was made.
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
@@ -94,7 +94,7 @@ pub struct RecallOrder {
     pub fork: ThreadId,
     pub listener: ListenerName,
     pub payload: Digest,
-    /// Root of the source.
+    /// Root thread of the tree from which the fork was made.
     pub source: ThreadId,
     /// Position in the source after which the search begins.
     pub after: Position,

@@ -72,7 +72,8 @@ impl Core {
         false
     }
 
-    /// Returns the open legs of the group except `closed`, in the order of their calls.
+    /// Returns the open legs of the group except `closed`, in the order of their calls. A leg is
+    /// one of the group's calls, which have the same request and different listeners.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -82,7 +83,8 @@ impl Core {
     }
 
     /// Returns the faults that the pump kept for legs that ended before `closed`, in the order in
-    /// which these legs ended.
+    /// which these legs ended. A leg is one of the group's calls, which have the same request and
+    /// different listeners.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| tree.kept_faults.iter());
@@ -124,7 +126,8 @@ impl Core {
         }
     }
 
-    /// Delivers the faults that the pump kept for legs that ended before `closed`.
+    /// Delivers the faults that the pump kept for the group's calls that ended before the call
+    /// `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
@@ -138,8 +141,8 @@ impl Core {
         }
     }
 
-    /// Discards the faults that the pump kept for the group's other legs, because a reply has
-    /// arrived.
+    /// Discards the faults that the pump kept for other calls of the group, because one of the
+    /// calls has a reply.
     fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &ClosingCall) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));

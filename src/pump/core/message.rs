@@ -87,8 +87,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Stamps this message. Returns the message, the call that it opens, and the client key of that
-    /// call.
+    /// Sets the id, time and sequence number of this message. Returns the message, the call that it
+    /// opens, and the client key of that call.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

@@ -498,9 +498,9 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Removes the line and the column from each position in an error message that also states a path,
-/// and keeps the path. The removed numbers count from the beginning of the payload, not from the
-/// beginning of the model's text.
+/// Keeps the path of each position in an error message, and removes the line and the column after
+/// the path. These numbers count from the beginning of the payload, not from the beginning of the
+/// model's text. Positions without a path are left as they are.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;
@@ -526,7 +526,7 @@ fn without_lines(message: &str) -> String {
 
 const AT_LINE: &str = " at line ";
 
-/// Whether a text is a position such as `3, column 1`.
+/// Whether a text is the part of a position after the word `line`, such as `3, column 1`.
 fn is_line_and_column(text: &str) -> bool {
     let numbers = text.split_once(", column ");
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

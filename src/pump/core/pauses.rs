@@ -270,7 +270,7 @@ impl Core {
         self.state.pauses.covers(thread, &contract.name) && !mutant("hand-over-the-paused")
     }
 
-    /// Returns the attempts in flight that `target` covers, in the order of their calls' threads.
+    /// Returns the attempts in flight that `target` covers.
     fn attempts_in_flight(&self, target: &PauseTarget) -> Vec<(CallId, Attempt)> {
         let covered = self.state.calls_of(target, &self.roots_under(target)).into_iter();
         let running = covered.filter_map(|call| {

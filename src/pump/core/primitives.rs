@@ -14,8 +14,8 @@ use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Allotment, Call, Fact, TimerEnd};
 
 impl Core {
-    /// Carries out the primitive that a listener has sent, and answers it in the same step. Records
-    /// the primitive as the request of a call to the core.
+    /// Carries out a primitive, which is a payload to the core such as `spawn-thread`, and answers
+    /// it in the same step. Records the primitive as the request of a call to the core.
     pub(super) fn primitive(
         &mut self,
         step: &mut Step,

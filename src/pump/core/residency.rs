@@ -131,7 +131,8 @@ impl Core {
         roots.filter(|root| self.state.trees.resident(root).is_none()).cloned().collect()
     }
 
-    /// Returns the client key that `event` names, if it is not in memory.
+    /// Returns the client key that `event` names. Returns `None` if `event` names no client key, or
+    /// if the key is already in memory.
     pub fn missing_key(&self, event: &Event) -> Option<ClientKey> {
         Self::key_of(event).filter(|key| self.state.keys.resident(key).is_none())
     }

@@ -296,8 +296,8 @@ impl Scheduler {
         self.queues.get(listener)?.threads.get(thread)?.current
     }
 
-    /// Marks the thread of a call as occupied by this call. Used when no delivery of the call has
-    /// just started, for example after a restart, or while the call waits for a retry.
+    /// Marks the thread of a call as occupied by this call. Used where the call keeps the thread
+    /// without a new delivery: after a restart, or while the call waits for a retry.
     pub fn hold_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.threads.entry(thread.clone()).or_default().current = Some(call);

@@ -36,7 +36,8 @@ impl BusyCounter {
         unrecorded.count += 1;
     }
 
-    /// Returns the earliest time at which a count must be recorded.
+    /// Returns the earliest time at which the number of refused (`busy`) submissions must be
+    /// recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }

@@ -18,9 +18,9 @@ pub(super) struct LeadershipProof {
 }
 
 impl LeadershipProof {
-    /// Records that the journal acknowledged a request that was sent at `requested_at`. The
-    /// acknowledgement counts as a proof for the time of sending, because the pump may read it long
-    /// after the server sent it.
+    /// Records that the journal acknowledged a request. The pump counts as leader at
+    /// `requested_at`, the time at which it sent the request, because it may read the
+    /// acknowledgement much later.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }

@@ -211,7 +211,8 @@ impl Pump {
         self
     }
 
-    /// Sets the channel on which the pump sends orders to search the sources of forks.
+    /// Sets the channel on which the pump requests a search of the thread from which a fork was
+    /// made. The search finds the recorded results of the fork's calls.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }
@@ -497,7 +498,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Starts the search of a fork's source on another thread.
+    /// Starts a search within the thread from which a fork was made, on another thread of the
+    /// program.
     fn recall(&self, order: RecallOrder) {
         let Some(recalls) = &self.recalls else {
             return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");

@@ -13,7 +13,7 @@ use crate::pump::core::Standstill;
 
 /// The pump's clock. If the system clock is set back, this clock continues at the pace of real
 /// time, so that the time left until timers and deadlines stays right. If the system clock is set
-/// forward, this clock follows and counts the difference as uncounted time.
+/// forward, this clock follows, and deadlines do not count the difference.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
@@ -99,7 +99,7 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Counts the time since `since` as uncounted time. The pump calls this when the journal
+    /// Excludes the time since `since` from all deadlines. The pump calls this when the journal
     /// accepts records again, after the disk was full or the server was unreachable. All input had
     /// to wait during that time.
     pub fn was_kept(&mut self, since: Instant) {
@@ -108,9 +108,9 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the uncounted time since the previous call, and starts again from zero. Returns
-    /// `None` if this time is shorter than [`limits::STANDSTILL_MIN`]. Also returns `None` if the
-    /// clock is frozen, because a frozen clock brings no deadline closer.
+    /// Returns the time that deadlines must not count, as far as it has passed since this function
+    /// was last called. Returns `None` if this time is shorter than [`limits::STANDSTILL_MIN`], or
+    /// if the clock is frozen, because a frozen clock brings no deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

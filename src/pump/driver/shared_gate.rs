@@ -62,8 +62,8 @@ impl SharedGate {
         gates.generation += 1;
     }
 
-    /// Removes and returns the earlier gate of an attempt that has ended. Returns `None` if the
-    /// attempt was handed over under the gate in force.
+    /// Removes the gate, with its config and schemas, under which an ended attempt was handed over,
+    /// and returns it. Returns `None` if the attempt was handed over under the present gate.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

@@ -105,8 +105,8 @@ impl PumpSink {
     }
 }
 
-/// Checks the note of a turn at the gate as a payload of the core. Also checks that the note names
-/// the agent `listener` and the call `call`.
+/// Checks the note that a model turn adds to the record. The gate checks this note like a payload
+/// of the core. Also checks that the note names the agent `listener` and the call `call`.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,

@@ -35,7 +35,7 @@ impl EarlierGates {
         self.0.get(&(call, attempt))
     }
 
-    /// Removes the gate of an attempt that has ended, and returns it.
+    /// Removes the gate under which an ended attempt was handed over, and returns it.
     pub fn take(&mut self, call: CallId, attempt: Attempt) -> Option<Gate> {
         self.0.remove(&(call, attempt))
     }

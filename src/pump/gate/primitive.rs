@@ -1,4 +1,5 @@
-//! Parses primitives from payloads that passed their schema.
+//! Parses primitives, which are payloads to the core such as `spawn-thread`, after the schema has
+//! validated them.
 
 use std::borrow::Cow;
 

@@ -66,7 +66,9 @@ impl SubmittedText<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// Returns the same submission, with an inner element of the primitive as the current element.
+    /// Returns the same submission with another current element, the one that checks and errors
+    /// refer to: the element inside the primitive, which is a payload to the core such as
+    /// `spawn-thread`.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

@@ -143,8 +143,8 @@ pub(super) fn merge(
 }
 
 /// Combines two declarations of an element that occurs in two forms in the example. In one place,
-/// the element has the attributes and children in `fields`. In another place, it has only a text of
-/// the type `of`. Makes the attributes and children optional.
+/// the element has the attributes and children in `fields`. In another place, it has only a text,
+/// whose type is `of`. Makes the attributes and children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;

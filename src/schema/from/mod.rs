@@ -60,7 +60,8 @@ pub struct ConvertedSchema {
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts of the payload that the XSD expresses and the short form does not.
+    /// Parts of the payload that an XSD can express and the short form of schemas in a config
+    /// (`[payloads.NAME]`) cannot.
     pub losses: Vec<String>,
 }
 

@@ -35,7 +35,8 @@ pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, Convers
     Ok(ShortPayload { text, losses: losses.texts })
 }
 
-/// Refuses an element whose name is impossible in the short form.
+/// Refuses an element whose name the short form of schemas in a config (`[payloads.NAME]`) cannot
+/// declare.
 fn check_names(element: &ElementDeclaration) -> Result<(), ConversionError> {
     let name = &element.name;
     if !is_element_name(name) {

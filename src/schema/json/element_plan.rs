@@ -169,7 +169,9 @@ impl ElementPlan {
         }
     }
 
-    /// Returns the name of the property for the content of the element, if there is one.
+    /// Returns the name of the JSON property that carries the element's text, or its children in
+    /// order. Returns `None` if the element has no content, or if each child has a property of its
+    /// own.
     pub fn content_key(&self) -> Option<&str> {
         match &self.content {
             PlanContent::Text { key, .. }

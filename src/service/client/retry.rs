@@ -1,4 +1,4 @@
-//! The client's requests for retries by operators.
+//! A client's requests by which operators retry messages.
 
 use super::{ServiceClient, unexpected};
 use crate::envelope::{Refusal, RefusalRule};

@@ -109,7 +109,7 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Parses a model turn without findings.
+    /// Parses a model turn that has no findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         let is_format_2 = self.skip(format_2);

@@ -210,7 +210,7 @@ impl RecordWriter<'_, '_> {
         }
     }
 
-    /// Returns the message that opened the call of the record's input.
+    /// Returns the message that opened the call which the record's input names.
     fn input_call(&self) -> Option<MessageId> {
         self.about.as_ref().map(|about| about.call.0)
     }
@@ -407,8 +407,8 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Finds the index of the fact to which a verdict refers. Each search begins after the fact of the
-/// previous verdict, because verdicts usually have the order of their facts. Searches from the
-/// start would take quadratic time.
+/// previous verdict, and continues at the beginning if it reaches the end. Verdicts usually have
+/// the order of their facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

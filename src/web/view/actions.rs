@@ -29,7 +29,7 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns.
     message: Option<MessageWithPayload>,
-    /// Time for which the message's call waited for the action, in microseconds.
+    /// Time for which the message's call waited until an operator acted, in microseconds.
     waited_us: Option<i64>,
 }
 

@@ -31,8 +31,8 @@ const ACTION_REPORT: &str = "operator-action";
 /// Local name of the note that contains a model's turn.
 const TURN_NOTE: &str = "model-turn";
 
-/// Maximum number of lines that the page of a thread shows at once of a payload that opens a
-/// subthread. A longer payload is shown collapsed.
+/// Maximum number of lines of a payload that the page of a thread shows without a click, if the
+/// payload opens a subthread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.

@@ -61,8 +61,8 @@ pub(super) fn head(
     }
 }
 
-/// Draws a link to the source thread, in the state that the thread had at the end of the fork's
-/// history.
+/// Draws a link to the thread from which the fork was made, in the state that this thread had when
+/// the fork began.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

@@ -13,7 +13,7 @@ const HEIGHT: usize = 61;
 const GAP: usize = 26;
 /// Maximum number of boxes side by side. A layer with more boxes continues in a further row.
 const COLUMNS: usize = 5;
-/// Maximum depth to which goals are drawn inside other goals. Members at a greater depth are not
+/// Maximum depth to which goals are drawn inside other goals. Goals at a greater depth are not
 /// drawn.
 const DEPTH_MAX: usize = 16;
 

@@ -30,8 +30,9 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// Provider that gets native calls from its own earlier answers as blocks of its API, with the
-    /// results of these calls. Native calls and results of other providers are rendered as XML.
+    /// The provider that wrote native calls in earlier answers, and to which these calls are
+    /// rendered again in the form of its API, together with their results. Native calls and results
+    /// of other providers are rendered as XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }

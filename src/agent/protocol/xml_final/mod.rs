@@ -24,7 +24,8 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Last line of a report that the provider has cut off at its maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
-/// Rules for elements in the text of an agent that writes its final report into a slot.
+/// Rules for elements in the text of a model that writes its final report into a slot, which is an
+/// element whose name contains a nonce.
 pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
     pub slots: &'a TurnSlots,
@@ -181,7 +182,8 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     found.unwrap_or(text)
 }
 
-/// Returns findings about unknown elements that the model meant as slots of this turn.
+/// Returns findings about unknown elements by which the model probably meant a slot, which is this
+/// turn's element for a report.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -191,8 +193,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element that the model meant as a slot. Returns `None` if
-/// the model did not mean a slot.
+/// Returns the finding about an unknown element by which the model probably meant a slot, which is
+/// the turn's element for a report. Returns `None` for other elements.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -1,4 +1,5 @@
-//! The slots of one turn. Their names contain the turn's nonce.
+//! The slots of one turn: the elements into which a model writes its reports. The name of each slot
+//! contains the turn's nonce.
 
 use crate::agent::FinalFormat;
 use crate::ids::{CallId, Digest, PayloadName, ThreadId};
@@ -25,9 +26,9 @@ pub(super) enum SlotMismatch {
 }
 
 impl TurnSlots {
-    /// Creates the slots of a turn. The nonce is derived from the turn's number, its call and its
-    /// thread. So different turns have different nonces, but a turn that is rendered again has the
-    /// same one.
+    /// Creates the slots of a turn: the elements for reports, whose names contain the turn's nonce.
+    /// The nonce is derived from the turn's number, its call and its thread. So different turns
+    /// have different nonces, but a turn that is rendered again has the same one.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -76,8 +77,8 @@ impl TurnSlots {
         })
     }
 
-    /// Returns the general form of a slot with a final report. It contains no nonce, so it fits any
-    /// turn.
+    /// Returns the placeholder for a slot with a final report, which stands for this element in
+    /// texts about any turn. It contains no nonce.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
@@ -88,7 +89,8 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether the name of an unknown root element shows that the model meant a slot.
+    /// Whether the name of an unknown root element shows that the model meant a slot, which is the
+    /// turn's element for a report.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }

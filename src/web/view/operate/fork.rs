@@ -371,7 +371,7 @@ impl ForkDraft {
 enum RequestState {
     /// The person has not chosen yet.
     Open,
-    /// The request of the source, unchanged.
+    /// The unchanged request of the thread from which the fork is made.
     Recorded,
     /// The person has changed the request, and has not permitted a call of the recipient with the
     /// changed request. This call waits for an approval.

@@ -23,7 +23,7 @@ struct FoundReceipt {
     record: Option<Record>,
     concerned: Option<MessageWithPayload>,
     next: Option<(WaitingMessage, Option<MessageWithPayload>)>,
-    /// Number of calls that wait for a person, without the decided call.
+    /// Number of calls that still wait for a person. The call that was just decided is not counted.
     left: u64,
 }
 

@@ -1,6 +1,4 @@
-//! Predicts the result of a retry from the config file and from the record, before the retry is
-//! sent.
-//!
+//! Predicts from the config file and the journal whether a retry can succeed, before it is sent.
 //! The prediction only keeps people from sending a retry that cannot succeed. The running organism
 //! decides about the retry.
 
@@ -50,7 +48,7 @@ pub(in super::super) struct RetryFacts {
     pub payload: String,
     /// The thread of the message; `None` for a submission that was refused before it had a thread.
     pub thread: Option<ThreadId>,
-    /// The failure, in the words of the record.
+    /// The failure, with the text that the journal has recorded.
     pub detail: String,
     pub outlook: RetryOutlook,
     /// Number of attempts that the config permits for the call, if it permits several and the
