@@ -144,9 +144,13 @@ impl ViewServer {
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
-        write!(stream, "{request}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let sent = write!(stream, "{request}Content-Length: {}\r\n\r\n{body}", body.len());
+        let mut text = Vec::new();
+        let read = stream.read_to_end(&mut text);
+        // The view may refuse a request before it has read all of it, and close the connection. Then
+        // writing or the end of reading fails, but the response has arrived.
+        assert!(!text.is_empty(), "{sent:?}, {read:?}");
+        let text = String::from_utf8(text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         HttpResponse { status, head: head.to_owned(), body: body.to_owned() }
