@@ -250,7 +250,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
 
-    /// Returns the shared contract of a listener.
+    /// Returns the contract of the listener `name`, as the [`Arc`] that shares the contract with
+    /// other owners. Returns `None` if no listener has this name.
     pub fn entry(&self, name: &ListenerName) -> Option<&Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| contract)
     }

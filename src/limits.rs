@@ -226,8 +226,9 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Maximum late answers of a child process, each to an attempt that is no longer current. If a
-/// child sends more of them, the pump replaces the child.
+/// Number of stray answers at which the pump replaces a child process. An answer is stray if it
+/// names another attempt, that is, another hand-over of a call, than the one that the process
+/// currently handles.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the previous pass.
@@ -346,8 +347,8 @@ pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// Maximum submissions of one client into new threads that the pump handles at once; further
 /// submissions get `busy`.
 pub const NEW_THREADS_AT_ONCE: usize = 1_024;
-/// Maximum requests (submissions, decisions, queries) that wait in the inbox of a pump. At this
-/// number, further submissions and decisions get `busy`.
+/// Maximum requests (submissions, decisions, queries) that wait in the inbox of a pump. If the
+/// inbox is full, further submissions and decisions get `busy`, and further queries wait for room.
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
@@ -499,16 +500,16 @@ pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// memory between commits. If there are more, the build removes them from memory, and later looks
 /// them up in the database by their ids.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
-/// Page cache, in KiB, of the database to which a first build of an index writes all rows except
-/// words.
+/// Page cache, in KiB, of the database into which the first build of a journal's index writes its
+/// rows.
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
 /// Number of records after which a first build of an index commits its work.
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
 /// Number of bytes of texts that a first build of an index collects before it passes them to the
 /// thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
-/// Interval at which the last phase of the first build of a missing index checks whether the build
-/// must stop.
+/// Interval at which the last phase of a first build of an index, which makes the SQL indexes,
+/// checks whether the build must stop.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that a first build of an index queues for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
@@ -838,14 +839,16 @@ pub const HELD_CALLS_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that a pump moves between its memory and the working
 /// file at once.
 pub const RESTING_ROUND_MAX: usize = 4096;
-/// Page cache in KiB of each working file, to which a pump moves data that does not fit into its
-/// memory.
+/// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
+/// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of uses of heads, over all trees, for which a tree's head stays in memory after its own
-/// last use. A head is used when its tree gets a record, or when the head is loaded into memory.
+/// Number of latest uses of heads whose heads stay in memory. A head is the last record of a tree.
+/// Each record that a tree gets counts as a use of its head, and so does each load of the head into
+/// memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of uses of heads between two moves of heads out of memory. The number is large, so that
-/// many heads leave memory together.
+/// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads without
+/// recent uses from memory to a working file. The number is large, so that each move writes many
+/// heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.

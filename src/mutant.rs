@@ -227,7 +227,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 
-/// Returns the mutants of this process, separated by commas, if any.
+/// Returns the names of the active mutants, separated by commas; `None` if there are none. An
+/// active mutant deliberately breaks one safety rule in this process, to prove that the tests of
+/// the rule can fail.
 #[cfg(debug_assertions)]
 pub fn active() -> Option<&'static str> {
     static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();

@@ -28,9 +28,9 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// The provider that wrote native calls in earlier answers, and to which these calls are sent
-    /// again in the form of its API, together with their results. Native calls from answers of
-    /// other providers are sent as XML.
+    /// The provider for which the request was rendered. Native calls that this provider had written
+    /// in earlier turns were sent as blocks of its API, together with their results. Native calls
+    /// of other providers were sent as XML. `None` if all native calls were sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]

@@ -38,8 +38,8 @@ pub enum FinalFormat {
     /// JSON that is valid according to this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// A whole final payload as XML. Used only where a model writes its report into an element
-    /// (`xml-final`), if the agent's final payloads cannot contain a report as text.
+    /// A whole final payload as XML. Used only with the transport `xml-final`: for the typed answer
+    /// to a goal, and for an agent whose final payloads cannot contain a report as text.
     #[serde(rename = "xml")]
     Xml,
 }
@@ -103,7 +103,7 @@ impl ReportSchema {
     }
 
     /// Returns each violation of this JSON Schema that `report` contains, with the JSON pointer to
-    /// the violating value.
+    /// the violating value. Returns at most [`limits::FINDINGS_MAX`] violations.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

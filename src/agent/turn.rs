@@ -497,9 +497,10 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes the protocols for goals, one for each pair of a payload that answers a goal and a payload
-/// that delegates its tasks. A typed goal is answered only by the payload that belongs to its type.
-/// An untyped goal can be answered by the text of a turn.
+/// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
+/// for each combination of a payload that answers the goal and a payload that delegates tasks of
+/// the goal to other agents. In some combinations, no payload delegates. A typed goal accepts only
+/// the payload of its type as its answer. An untyped goal also accepts the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -580,8 +581,9 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// Provider that gets native calls from its own earlier answers as blocks of its API, with the
-    /// results of these calls. `None` if all native calls are sent as XML.
+    /// The provider for which the request is rendered. Native calls that this provider wrote in
+    /// earlier turns become blocks of its API, together with their results. `None` if all native
+    /// calls become XML.
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
     /// the list is not empty, this turn is the last one of its call.
@@ -589,8 +591,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains text that the agent itself wrote in this call. True if the
-    /// agent wrote text or native calls in its last turn of the call.
+    /// Whether the request contains output that the agent wrote earlier in this call. Checks only
+    /// the agent's last turn for text and native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

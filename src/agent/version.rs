@@ -11,8 +11,9 @@ pub enum RendererVersion {
     /// payload's texts are escaped twice. It shows results in their order of arrival. If the agent
     /// clears its context, the request of the open call is no longer shown.
     V3,
-    /// Fourth version of the prompts. Special characters of results are escaped once, and results
-    /// appear in the order of their calls. The request of the open call is always shown.
+    /// Fourth version of the renderer. Special characters in the results of actions are escaped
+    /// once, and the results are shown in the order of the actions. The request of the open call is
+    /// always shown.
     V4,
     /// Fifth version. It adds the payload `cancel-thread`, and the attribute `bound` of
     /// `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
@@ -29,10 +30,11 @@ pub enum RendererVersion {
 }
 
 impl RendererVersion {
-    /// Version of the prompts in which new turns are rendered.
+    /// Version of the renderer that writes the prompts of new turns.
     pub const CURRENT: Self = Self::V8;
 
-    /// All versions of the prompts in which this program can render an earlier turn again.
+    /// All versions of the renderer that this program contains. The prompt of an old turn can be
+    /// rendered again only if the turn's version is among them.
     pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
 
     /// Returns the name of the version in records.

@@ -61,7 +61,8 @@ pub(super) struct CopyEvidence {
     has_state: bool,
     /// Reason why the configured directory has no copy for this journal. `None` if it has one.
     lacking: Option<String>,
-    /// Position of the journal's last checkpoint when the copied checkpoints were read.
+    /// Position of the last checkpoint in the journal itself, at the time at which the copies of
+    /// checkpoints were read.
     due: Position,
     /// Position of the last record that is proved by a copy outside the state directory.
     vouched: Position,
@@ -216,9 +217,9 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Compares the copied checkpoints with `inside`, the checkpoints that the journal itself
-    /// contains, and returns the copies that differ. A copy proves all records up to its position
-    /// if it agrees with the journal and lies outside the directories of the journal and of its
+    /// Compares the copies of checkpoints with `inside`, the checkpoints that the journal itself
+    /// contains, and returns the copies that differ. A copy that equals its checkpoint proves all
+    /// records up to its position, if the copy is outside the directories of the journal and of its
     /// key.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
@@ -250,7 +251,8 @@ impl CopyEvidence {
         self.vouched
     }
 
-    /// Returns the files that count as proof if their copies agree with the journal.
+    /// Returns the files whose copies of checkpoints can prove the journal. Excludes the file in a
+    /// state directory that the auditor distrusts.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|file| file.counts);
         files.map(|file| file.path.clone()).collect()

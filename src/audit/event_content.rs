@@ -141,9 +141,9 @@ impl ContentReader {
         self.replace_ids(text, false)
     }
 
-    /// Replaces each id of this tree in a text by its place in the tree. If `is_core` states that
-    /// the text is a payload of the core, also replaces all other UUIDs by a common placeholder.
-    /// They are ids of calls and timers.
+    /// Replaces each id of a thread or message of this tree in a text by the place of the thread or
+    /// message in the tree. If `is_core` is true, the text is a payload of the core, and all other
+    /// UUIDs in the text are replaced by the word `id`. These UUIDs are ids of calls and timers.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;

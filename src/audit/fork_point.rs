@@ -153,9 +153,8 @@ impl ForkPoint {
     }
 
     /// Returns the point in the source at which the fork with these `records` began. Returns `None`
-    /// if the records belong to no fork, or if the source has no history in this journal. If a
-    /// second fork is requested at a message that the first fork has copied from the source, the
-    /// second fork begins at this point, too.
+    /// if the records belong to no fork, or if the source has no history in this journal.
+    /// [`ForkPoint::find`] returns this point if a fork of this fork can begin at no later point.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -180,9 +179,10 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener of the call that contains the turn at this point, if a fork answers
-    /// that call with its recorded result. Such a call may also contain the turn indirectly,
-    /// through other calls.
+    /// Finds a call that a fork answers with its recorded result, among the call of the turn at
+    /// this point and the open calls above it. Returns the listener of the innermost such call.
+    /// Returns `None` if there is no such call, if no turn is at this point, or if this point is
+    /// not at the last of the `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -377,8 +377,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls the fork answers with recorded results. The list is
-    /// derived from the calls that the fork has opened again.
+    /// Returns the listeners whose calls this fork answers with results that its source recorded.
+    /// The fork has recorded these calls as [`ReopenedKind::Again`].
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -436,8 +436,7 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
 }
 
 /// Returns the request of the first call that a client opened in this record. Returns `None` if
-/// there is no such call, or if the record begins a fork and opens the calls of the fork's source
-/// again.
+/// there is no such call, or if the record begins a fork that continues open calls of its source.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;

@@ -24,7 +24,8 @@ pub enum CallPreviewView {
     /// The preview was requested, and can still arrive within its time limit.
     #[serde(rename = "requested")]
     Requested,
-    /// The listener's preview.
+    /// The preview that the listener of the held call has returned. A preview describes the effects
+    /// that the call would have.
     #[serde(rename = "recorded")]
     Recorded {
         /// SHA-256 of the preview's payload.

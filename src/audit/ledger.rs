@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, InheritedThread, Input, Map, Record};
 
-/// Counts of messages of one thread, or of several threads together.
+/// Counts of accepted and settled messages and of refusals, in one thread or in several threads
+/// together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]

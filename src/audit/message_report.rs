@@ -119,8 +119,8 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The messages that one message caused. If there are too many, the list contains the first and the
-/// last of them.
+/// The messages that one message caused. If there are more than the caller's limit, the list
+/// contains only that many: half of them are the first, and half are the last caused messages.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
@@ -317,7 +317,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message is the note of the turn, or was sent by the agent that took the turn.
+/// Whether the message was written in this turn: it is the `model-turn` note that records the turn,
+/// or was sent by the agent that took the turn.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }

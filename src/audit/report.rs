@@ -42,8 +42,8 @@ pub enum OutsideVerdict {
     /// not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The checkpoint copies in the state directory agree with the journal, but outside that
-    /// directory there are no copies that agree.
+    /// The copies of checkpoints in the state directory agree with the journal. No copies that
+    /// agree exist outside that directory.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]

@@ -31,8 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An earlier attempt to handle a message. If the message is a retry, the list also has the
-/// attempts to handle the message that is retried.
+/// An attempt to handle a message. The attempt is listed for this message and for each later retry
+/// of the message.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]

@@ -82,9 +82,9 @@ pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<Timeli
     decisions.cloned().collect()
 }
 
-/// Returns the sender that opened a thread, read from the thread's first record. Returns the core
-/// for [`ThreadId::ORGANISM`], which is reserved for records that belong to no tree. No record
-/// states its opening.
+/// Returns the sender that opened a thread. `record` is the first record of the thread. Returns the
+/// core for [`ThreadId::ORGANISM`], the id of the records that belong to no tree, because no sender
+/// opens that thread.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),

@@ -266,9 +266,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if its facts name no thread. The input of the
-    /// record, which caused the facts, may name a thread, or a call that belongs to a thread.
-    /// Otherwise, the record belongs to the root thread of its tree.
+    /// Returns the thread to which a record belongs if its facts name no thread. This is the thread
+    /// that the record's input names, or the thread of the call that the input names. If there is
+    /// no such thread, returns the root thread of the record's tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }

@@ -10,7 +10,7 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 /// Summary of the events that follow after a page of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TimelineRest {
-    /// Number of events after the events of this page, including the events of subthreads.
+    /// Number of events that come after the page, including the events of subthreads.
     #[serde(rename = "events")]
     pub events: u64,
     /// The `seq` of the message at which the next page begins.
@@ -69,8 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event belongs to this class. False for a subthread, because only its events
-    /// belong to classes.
+    /// Whether an event belongs to this class. Always false for the entry of a subthread: the
+    /// events inside the subthread have classes, but the entry itself has none.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {

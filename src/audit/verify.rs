@@ -40,8 +40,8 @@ pub struct VerifyOptions {
     pub copies: Vec<PathBuf>,
     /// Directory to which the running pump copies checkpoints, as named in the config.
     pub checkpoints: Option<PathBuf>,
-    /// Whether the proved journal is a backup. If so, a copy of a checkpoint may be newer than the
-    /// backup.
+    /// Whether the journal to verify is a backup. If so, copies of checkpoints may be newer than
+    /// the last checkpoint in the journal.
     pub is_backup: bool,
     /// Public keys of other hosts that the proof trusts, too. Ignored if `keys` is given.
     pub known_keys: Vec<String>,
@@ -219,7 +219,9 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Finds the public keys that the proof trusts, and the key with which MACs are checked.
+    /// Collects the public keys whose signatures the proof accepts, and selects the key with which
+    /// the proof checks MACs. The keys come from the options and from the directory with the
+    /// journal's key.
     fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let directory = options.key_state.as_ref().or(options.state.as_ref());
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {

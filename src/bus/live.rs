@@ -75,9 +75,10 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// A partition, which is one pump's part of the thread trees, that sends no events at present.
-    /// `detail` states the reason. The program keeps trying to subscribe to the partition's events
-    /// again. After it has succeeded, the reader gets a `Lost` event without a known number.
+    /// A partition that sends no events at present. A partition is one pump's part of the thread
+    /// trees. `detail` states the reason. The program keeps trying to subscribe to the partition's
+    /// events again. When a subscription succeeds, the reader gets a `Lost` event in which the
+    /// number of missing events is unknown.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -289,8 +290,7 @@ pub struct LiveChannel {
     /// The readers and the running model calls. Never locked across an await, or while a reader
     /// waits for an event.
     state: Mutex<ChannelState>,
-    /// Announces whether at least one reader of the channel receives model texts. If there is none,
-    /// the senders of these texts need not send them.
+    /// Announces whether at least one reader of the channel has requested the texts of models.
     watched: watch::Sender<bool>,
 }
 

@@ -49,8 +49,8 @@ pub struct Delivery {
     pub source: Option<Arc<ForkSource>>,
 }
 
-/// The request for a preview, or the preview that a person has approved, if the delivery has
-/// either. Always `None` if the listener declares no previews.
+/// The role of a preview in a delivery. A preview is a listener's description of the effects that a
+/// held call would have. Always [`DeliveryPreview::None`] if the listener declares no previews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeliveryPreview {
     #[default]
@@ -131,9 +131,10 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Requests permission for the next request of a model call, and reserves its cost. The answer
-    /// arrives when the reservation is durable. No answer arrives if the sink has no budgets or if
-    /// its pump has stopped. Then the request must not be sent.
+    /// Requests permission for the next request of a model call, and reserves the cost of that
+    /// request. The answer permits or refuses the model request. A permission arrives only when the
+    /// reservation is durable. If the pump has stopped, or if this sink supports no budgets, no
+    /// answer arrives, and the model request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1

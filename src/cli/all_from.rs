@@ -33,7 +33,8 @@ impl CallsOfThread {
         Ok(Self { thread, calls })
     }
 
-    /// Returns one digest over all these calls. The digest changes when another call begins to
+    /// Returns one digest over all calls that wait for an approval in the thread and its
+    /// subthreads. The digest of a later [`CallsOfThread`] differs if another call has begun to
     /// wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)

@@ -83,8 +83,9 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal`. Does so only if the refused text was not even one
-/// XML element with the name of an answer: for example, plain prose.
+/// Adds `example`, a valid answer, to `refusal` if the refused text was far from a valid answer: if
+/// the text was plain prose, not well-formed XML, not exactly one element, or an element whose name
+/// is not that of an answer.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -21,7 +21,7 @@ use super::{CommandExit, config_error_carets, named_config};
 pub struct Args {
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     file: Option<PathBuf>,
-    /// Config file, as an option like in other commands.
+    /// Config file, with the same effect as the argument FILE.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// Write the result as JSON.

@@ -14,7 +14,8 @@ use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::CommandExit;
 
-/// Width of a drawn problem in columns, on a terminal and in any other output.
+/// Width in columns at which a problem of a config is drawn. The same on a terminal and in a file
+/// or pipe.
 const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.

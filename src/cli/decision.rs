@@ -234,7 +234,7 @@ pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
 /// Options that all commands with a decision share.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecisionArgs {
-    /// Note for the record. It is not sent to the caller.
+    /// Note on the decision, which goes on record. The note is not sent to the caller.
     #[arg(long, default_value = "")]
     pub note: String,
     /// Sign the decision with this operator's key, made by `organism operator key`.

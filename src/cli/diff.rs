@@ -28,10 +28,10 @@ const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The first thread.
+    /// Thread A, which is compared with thread B.
     #[arg(value_name = "A")]
     left: String,
-    /// The second thread.
+    /// Thread B, which is compared with thread A.
     #[arg(value_name = "B")]
     right: String,
     #[command(flatten)]

@@ -51,7 +51,7 @@ pub struct Args {
     /// Maximum money of the fork, in the currency of the config.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
-    /// Note for the record.
+    /// Note on the fork, which goes on record.
     #[arg(long, default_value = "")]
     note: String,
     /// Sign the fork with this operator's key, made by `organism operator key`.

@@ -34,7 +34,8 @@ enum KeyVerb {
     Trust {
         #[command(flatten)]
         config: ConfigArg,
-        /// 64 hexadecimal digits, as printed by `organism key show` on that host.
+        /// Public key of the other host: the 64 hexadecimal digits that `organism key show` prints
+        /// there.
         #[arg(value_name = "KEY")]
         key: String,
         /// Reason for the trust, which goes on record.

@@ -20,8 +20,8 @@ pub struct Args {
     /// Write the bytes of the payload alone, exactly as they were recorded.
     #[arg(long, conflicts_with_all = ["json", "full"])]
     raw: bool,
-    /// Maximum number of messages to show that this message caused. If there are more, the command
-    /// shows the first and the last of them, and leaves out those between.
+    /// Maximum length of the list of messages that this message caused. If this message caused more
+    /// messages, the list contains the first and the last of them.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
     /// Show whole payloads.

@@ -115,7 +115,7 @@ enum CommandVerb {
     Run(run::Args),
     /// Make the running organism load its changed config.
     Reload(reload::Args),
-    /// Host agents whose pump runs on another host.
+    /// Run agents in this process for a pump on another host.
     Host(host::Args),
     /// Send a payload and wait for the result.
     Send(send::Args),
@@ -142,13 +142,14 @@ enum CommandVerb {
     Tail(tail::Args),
     /// Find messages by text.
     Search(search::Args),
-    /// Ask the index of the record with SQL.
+    /// Query the index, a database made from the journal's records, with SQL.
     Sql(sql::Args),
     /// Show the record in a browser.
     Serve(serve::Args),
     /// Sum costs, times and refusals by agent, model, listener, rule or day.
     Stats(stats::Args),
-    /// Continue a recorded thread from one of its messages in a new one, without repeating effects.
+    /// Continue a recorded thread in a new thread, from one of the recorded messages, without
+    /// repeating effects.
     Fork(fork::Args),
     /// Send a refused or failed message again, as a new message of the same sender.
     Retry(retry::Args),
@@ -183,7 +184,8 @@ enum CommandVerb {
     Schema(schema::Args),
     /// Write the config and the keys of NATS servers.
     NatsConfig(nats_config::Args),
-    /// Accept the journal of a project that was moved, or of an earlier version.
+    /// Accept the journal of a project that was moved, or a journal that an earlier version of this
+    /// program made.
     Adopt(adopt::Args),
     /// Move an embedded journal to NATS JetStream.
     Promote(promote::Args),

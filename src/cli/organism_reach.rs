@@ -22,8 +22,8 @@ pub(super) enum OrganismReach {
     /// The command knows the config. It connects to the running organism, or starts an organism if
     /// none runs.
     Config { config: Box<Config>, is_running: bool },
-    /// The command has no config: it is invalid, or `--data` replaces it. The command connects to
-    /// the running organism over its socket, and cannot start one.
+    /// The command has no valid config, or `--data` names a data directory in place of a config.
+    /// The command connects to the running organism over its socket, and cannot start an organism.
     Running { data: PathBuf, handshake: Handshake },
 }
 

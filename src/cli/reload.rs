@@ -15,7 +15,7 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Note for the record.
+    /// Note on the reload, which goes on record.
     #[arg(long, default_value = "")]
     note: String,
     /// Print the result as JSON.

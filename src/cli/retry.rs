@@ -43,8 +43,9 @@ pub struct Args {
     /// Only calls to this listener.
     #[arg(long, value_name = "LISTENER", conflicts_with = "messages")]
     listener: Option<String>,
-    /// Confirm that the work may be done a second time. Needed if the listener has `attempts = 1`,
-    /// and if the call failed with `unknown-outcome`, because its work may then be done already.
+    /// Confirm that the work of a call may be done a second time. Needed in two cases: if the
+    /// listener has `attempts = 1`, and if the call failed with `unknown-outcome`, because its work
+    /// may then be done already.
     #[arg(long, requires = "messages")]
     again: bool,
     /// Write JSON lines: one for each message.

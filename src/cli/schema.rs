@@ -399,7 +399,8 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the payload of the config with this name.
+/// Finds the payload that is named `wanted`, either by its local name or by its full name, among
+/// the payloads of the config.
 fn payload_of<'c>(config: &'c Config, wanted: &str) -> anyhow::Result<&'c PayloadName> {
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
     let found: Vec<_> = config.schemas.names().filter(fits).collect();

@@ -1,4 +1,4 @@
-//! `organism serve`: shows the record in a browser.
+//! `organism serve`: shows the records of the journal in a browser.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

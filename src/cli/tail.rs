@@ -34,10 +34,12 @@ pub struct Args {
     /// Show only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Number of the latest records with which the output begins.
+    /// Start with the last N records of the journal, or with the last N records before the time of
+    /// --until.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
-    /// Start with what was recorded at this time: 2026-11-20, 2026-11-20T10:00, 2h.
+    /// Start with the first record of this time or later. Forms: 2026-11-20, 2026-11-20T10:00, or
+    /// 2h for two hours ago.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse, conflicts_with = "lines")]
     since: Option<Time>,
     /// Show what was recorded before this time, and stop.

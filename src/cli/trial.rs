@@ -34,7 +34,8 @@ pub struct Args {
     /// "agent=writer since=2026-11-20"; or `all`.
     #[arg(long, value_name = "QUERY")]
     threads: String,
-    /// Maximum number of threads; those with the newest records are tried.
+    /// Maximum number of threads that the trial runs. If the query finds more, the trial runs those
+    /// with the newest records.
     #[arg(long, value_name = "N", default_value_t = limits::TRIAL_THREADS_DEFAULT)]
     max: usize,
     /// Let every agent use this model of the changed config.
@@ -45,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
     /// Let models answer prompts for which the record has no answer, up to this amount of money for
-    /// all threads together. The amount is in the currency of the changed config.
+    /// all threads together. The amount is in the currency of the config CONFIG, under which the
+    /// threads run.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
     /// Deliver calls to this listener, with real effects, if the record has no result for them.

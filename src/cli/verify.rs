@@ -25,7 +25,8 @@ pub struct Args {
     directory: Option<PathBuf>,
     #[command(flatten)]
     place: JournalTarget,
-    /// File of checkpoints that is kept elsewhere. May be given several times.
+    /// File with copies of checkpoints, which are signed statements of how far the journal went.
+    /// The command compares the journal with these copies. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
     /// Public key whose signatures the command trusts. If this option is given, the command trusts

@@ -70,10 +70,10 @@ pub struct WorkflowCase {
     /// workflow calls it.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers in the order of the file. If two answers could arrive at the same time, they arrive
-    /// in this order.
+    /// Answers that the case supplies in place of listeners, in the order of the case file. If two
+    /// answers could arrive at the same time, they arrive in this order.
     pub answers: Vec<CaseAnswer>,
-    /// Listeners whose real programs run in this case.
+    /// Listeners whose real programs this test runs.
     pub listeners: Vec<CaseText>,
     pub expected: CaseExpectations,
 }

@@ -36,19 +36,19 @@ pub(super) struct DeclaredMember {
     /// Which calls to the member need an approval. If `None`, the schemas of the member's payloads
     /// decide.
     pub approval: Option<Approval>,
-    /// Range of `approval` in the source.
+    /// Range of the key `approval` in the source text of the config.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
-    /// Range of `approval_timeout` in the source.
+    /// Range of the key `approval_timeout` in the source text of the config.
     pub patience_place: Option<SourceRange>,
     /// Maximum time that the listener takes for a preview, which describes the effect of a call
     /// before a person approves the call. `None` if the listener gives no previews.
     pub previews: Option<Duration>,
-    /// Range of `previews` in the source.
+    /// Range of the key `previews` in the source text of the config.
     pub previews_place: Option<SourceRange>,
     /// Budget of an agent; empty for other members.
     pub budget: Budget,
-    /// Range of the budget's `money` in the source.
+    /// Range of the budget's key `money` in the source text of the config.
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,

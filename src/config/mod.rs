@@ -254,7 +254,8 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Returns the missing keys that the process of the pump needs.
+    /// Returns the missing API keys that the process of the pump needs. Leaves out keys of models
+    /// that only agents on other machines use.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }

@@ -228,8 +228,8 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// Returns the names of the override variables for all texts beneath `table`. `before` is the name
-/// of the table.
+/// Returns the names of the environment variables that override the texts in `table` and in the
+/// tables within it. `before` is the beginning of these names, which stands for `table`.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {
         let name = format!("{before}__{}", shouted(&entry.key.value));

@@ -360,9 +360,9 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the texts and digests of all documents that make up the file `schema`, by their
-    /// portable names. `names` are the payload names that the file declares. Stores nothing if
-    /// there are none.
+    /// Stores the text and the digest of each document that makes up the schema file `schema`,
+    /// under the portable name of the document, which is valid in any directory. `names` are the
+    /// payload names that the file declares. If `names` is empty, stores nothing.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -479,7 +479,8 @@ pub(super) struct KnownPayloads {
     /// Whether `names` contains all valid names. False if some schemas are missing or could not be
     /// read. An unknown name is then not reported, because it may be valid.
     is_complete: bool,
-    /// The files and sections that declare the names, for messages.
+    /// The schema files and config sections that declare the payload names. Error messages list
+    /// them.
     files: Vec<String>,
 }
 

@@ -47,7 +47,8 @@ impl ConfigSource {
         &self.name
     }
 
-    /// Returns the text in which private ranges are masked.
+    /// Returns the source text for error messages, in which the ranges that may contain secrets are
+    /// masked.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }

@@ -42,9 +42,10 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the pump accepts or refuses separately each payload that the listener returns for a
-    /// delivery, and answers each refusal. If false, the pump accepts or refuses these payloads as
-    /// a whole.
+    /// Whether the pump sends the listener every refusal of a payload that the listener returned.
+    /// If false, the pump sends only the refusals on which the listener can act. Also if false, the
+    /// pump refuses all payloads that the listener returned for a delivery if the gate, which
+    /// validates payloads, refuses one of them.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }

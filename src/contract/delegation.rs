@@ -30,7 +30,7 @@ pub struct GoalDelegation {
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
-    /// The agent that takes the roles.
+    /// The agent to which the tasks are delegated.
     pub to: ListenerName,
     /// Maximum number of delegations for the goal, including those that agents with delegated tasks
     /// make. `None` in the request of a delegated task: the maximum of the original goal applies

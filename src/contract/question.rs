@@ -11,7 +11,7 @@ use crate::ids::{ListenerName, PayloadName};
 pub struct WorkflowQuestion {
     #[serde(rename = "human")]
     pub human: ListenerName,
-    /// Payload of the question. No other workflow and no other sender may send it.
+    /// Payload with which this workflow asks the question. No other sender may send this payload.
     #[serde(rename = "question")]
     pub question: PayloadName,
     /// The only payload that answers the question.

@@ -68,7 +68,8 @@ pub struct DailyTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The passed time directly before `latest`; `None` if only one time has passed.
+    /// The last scheduled time before `latest`. `None` if `latest` is the only scheduled time that
+    /// has passed and is not handled yet.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -127,7 +128,8 @@ impl ScheduleTimes {
 }
 
 impl DailyTime {
-    /// Returns the first time after `time`, or `i64::MAX` if there is none.
+    /// Returns the first moment after `time` that is at this time of day on one of the days, or
+    /// `i64::MAX` if there is no such moment.
     fn after(&self, time: Time) -> Time {
         self.first_after(time).unwrap_or(Time(i64::MAX))
     }

@@ -31,7 +31,7 @@ pub(super) enum OpenPurpose {
 pub struct OperatorAcceptance {
     /// Accepts a journal that was written before MACs existed.
     pub without_mac: bool,
-    /// Accepts that records which a pump has acknowledged are missing at the end of the journal.
+    /// Accepts that acknowledged records are missing at the end of the journal.
     pub loss: bool,
     /// Accepts that MACs are missing or made with another key. The records without a right MAC then
     /// count as not proved.
@@ -59,8 +59,8 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copied checkpoints that cover lost records. The operator accepts the loss of these records
-    /// with the present action.
+    /// Copied checkpoints that cover lost records. They are to be removed from the file of copies.
+    /// Empty unless an operator accepts a loss of records when the journal is opened.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,

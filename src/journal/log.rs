@@ -92,8 +92,8 @@ impl FromStr for LogMark {
     }
 }
 
-/// The log to which the groups of records of a journal are written durably. One commit writes one
-/// group.
+/// A log, to which a journal appends its records in groups. All entries of a group become durable
+/// together, or none of them.
 pub trait Log: fmt::Debug + Send {
     /// Whether the log has a projection, which readers use instead of the log. With a projection,
     /// an append may fail after the group is already in the log; readers do not see this group yet.

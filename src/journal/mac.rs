@@ -139,7 +139,8 @@ impl MacKey {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
 
-    /// Returns the text that a base MAC covers.
+    /// Returns the text that a base MAC covers. A base MAC begins a new chain of MACs, so the text
+    /// contains the Merkle root over the last records of all trees, and no earlier MAC.
     fn base(journal: Uuid, at: Position, merkle_root: Digest) -> Vec<u8> {
         [b"base\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &merkle_root.0].concat()
     }
@@ -314,9 +315,9 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns a record with a wrong MAC of this host's key; `None` if no MAC of this key is wrong.
-    /// If such records follow the last record that a right MAC of this key covers, returns the
-    /// first of them. Otherwise, returns an earlier one.
+    /// Returns the first record of the last run of wrong MACs of this host's key. A run consists of
+    /// wrong MACs without a right MAC of this key between them. Returns `None` if no MAC of this
+    /// key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }

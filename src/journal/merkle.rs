@@ -34,7 +34,7 @@ impl MerkleTree {
         }
     }
 
-    /// Returns the leaves of the Merkle tree that were set.
+    /// Returns the leaves of the Merkle tree, in the order of their indexes.
     pub fn leaves(&self) -> &[Digest] {
         self.levels.first().map_or(&[], Vec::as_slice)
     }

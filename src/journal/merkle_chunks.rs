@@ -40,7 +40,7 @@ impl MerkleChunks {
         Self { top, resident: Map::default(), full: leaves / MERKLE_CHUNK_LEAVES }
     }
 
-    /// Returns the Merkle roots of all chunks. A chunk has a fixed number of leaves.
+    /// Returns the Merkle root of each chunk of leaves, in the order of the chunks.
     pub fn roots(&self) -> &[Digest] {
         self.top.leaves()
     }

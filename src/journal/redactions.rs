@@ -39,15 +39,15 @@ impl RedactedRecords {
         self.accepted.extend(&later.accepted);
     }
 
-    /// Returns the positions of records with blanked payloads, unless a recorded action accepts the
-    /// blanking.
+    /// Returns the positions of records with blanked payloads, except the records whose redaction
+    /// an operator accepted in a recorded action.
     pub fn unrecorded(&self) -> impl Iterator<Item = Position> {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Returns an error if the journal has a blanked payload and no recorded action accepts the
-    /// blanking. While an operator accepts damage of any kind, always succeeds: a journal with
-    /// blanked payloads must open so that its other damage can be accepted first.
+    /// Refuses a journal that has a blanked payload whose redaction no operator accepted in a
+    /// recorded action. If `accept` accepts damage of any kind, refuses nothing, so that an
+    /// operator can first accept other damage of the journal.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }

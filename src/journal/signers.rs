@@ -110,8 +110,9 @@ mod tests {
         }
     }
 
-    /// Returns the signers of a journal with `checkpoints`, each given as its key and its position.
-    /// Record 5 of the journal is an action by which an operator trusts the key `new`.
+    /// Returns the signers of a test journal. `checkpoints` lists the checkpoints of the journal,
+    /// each as the key that signed it and its position. Record 5 of the journal is an action by
+    /// which an operator trusts the key `new`.
     fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
         let mut signers = CheckpointSigners::default();
         let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };

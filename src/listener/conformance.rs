@@ -395,8 +395,9 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks the answer to one delivery. The delivery has two messages: the request of a call, and
-    /// the result of another call that the listener made.
+    /// Checks how the program answers a delivery with two messages. The first message is the
+    /// request of a call. The second message is the result of a call to a peer, as if the program
+    /// had made that call.
     async fn after_result(
         &mut self,
         request: &TrialRequest,
@@ -529,9 +530,9 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`. The delivery contains the request of `call`, and
-/// `results` results. The listener made one other call for each result, and the result states that
-/// this call failed.
+/// Returns a delivery of the call `call`. It contains the request of `call`, and then as many
+/// failure messages as `results` states. Each failure message is the result of a further call, as
+/// if the listener had made that call and the call had timed out.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels that the page with metrics adds to each new sample.
+    /// Labels that each further sample on this page of metrics gets, before its own labels.
     common: Vec<(&'static str, String)>,
 }
 

@@ -11,8 +11,8 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of bytes that have arrived without being passed on, because such bytes, for example
-    /// those of a native call, are passed on only at the end of the stream.
+    /// Number of bytes that have newly arrived but are passed on only at the end of the stream,
+    /// such as the bytes of a native call.
     Withheld(usize),
     /// No request is sent to this route until this instant, because the provider requested a pause.
     /// This event is sent repeatedly during the pause.

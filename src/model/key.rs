@@ -101,9 +101,9 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Adds `piece` to the text, in which the provider's key must not appear. Returns the text that
-    /// can be passed on now, with a placeholder for the key. Returns `None` if the caller can pass
-    /// on `piece` itself, unchanged.
+    /// Adds `piece` to the text. Returns the text that can be passed on now, with [`HIDDEN`] in
+    /// place of the provider's API key. Returns `None` if the caller can pass on `piece` itself,
+    /// unchanged.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
@@ -131,8 +131,9 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the text that is still held back at the end of the answer because it could have been
-    /// the beginning of the provider's key. It is not the whole key, so it may be shown.
+    /// Returns the end of the text, which the filter has held back as a possible beginning of the
+    /// API key. Must be called at the end of the answer: the key can then no longer become
+    /// complete, so the text may be shown.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -47,7 +47,8 @@ impl TokenPrice {
     }
 }
 
-/// Terms of one route of a model.
+/// Price and token limits of one route of a model. A route is a provider, together with its name
+/// for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTerms {
     pub route: ModelRoute,
@@ -58,7 +59,7 @@ pub struct RouteTerms {
     pub price: Option<TokenPrice>,
 }
 
-/// Terms of a model with all its routes.
+/// Prices and token limits of a model, for each route over which the model can be called.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelTerms(Vec<RouteTerms>);
 

@@ -12,7 +12,7 @@ pub enum TokenizerFamily {
     O200k,
     /// Models of OpenAI before 2024: `gpt-4`, `gpt-3.5`.
     Cl100k,
-    /// Every model that the other variants do not name.
+    /// Models whose tokenizer this module does not know. Their tokens are estimated.
     #[default]
     Other,
 }
@@ -104,7 +104,8 @@ impl TokenizerFamily {
 /// Size of a request in tokens, in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Tokens of the system prompt, the tools, the notice and the framing of messages.
+    /// Tokens of the system prompt, the tools, the framing of messages, and the notice. The notice
+    /// is a text at the end of the request that later requests do not repeat.
     pub schema: u64,
     /// Tokens of the thread's messages.
     pub payload: u64,

@@ -114,12 +114,13 @@ struct ReloadableAgent {
 }
 
 impl HostedAgents {
-    /// Starts the hosts of `agents`. Each agent gets a connection of its own to the server, with
-    /// the agent's seed in `keys` or with the credentials of the config.
+    /// Starts a host in this process for each of `agents`. Each agent gets its own connection to
+    /// NATS. If `keys` is a directory, the connection uses the agent's secret NATS key in this
+    /// directory; otherwise, the connection uses the NATS credentials of the config.
     ///
     /// # Errors
     ///
-    /// [`Error::Keys`] if the key of a model's provider is missing, or the error of a connection.
+    /// [`Error::Keys`] if a model's API key is missing, or the error of a connection.
     pub async fn start(
         config: Config,
         agents: &[AgentSpec],

@@ -242,7 +242,8 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies the next message after the request, and returns the requests that follow.
+    /// Applies the next message of the run's call. The request of the call, which is its first
+    /// message, must already be applied. Returns the requests that the run then sends to the core.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if *message.name.namespace != *system::NAMESPACE {
             return Vec::new();

@@ -220,10 +220,11 @@ impl GoalTarget {
 /// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// One expression sets each child element or attribute. Names of attributes begin with `@`.
-    /// When the config resolves the payload of the goal, it puts the entries into the order of the
-    /// payload's schema. It then writes the name as `{NAMESPACE}name` for an attribute with a
-    /// namespace, and for a child whose namespace differs from that of the payload.
+    /// The name of each child element and attribute that the payload gets, with the expression that
+    /// selects its value. The name of an attribute begins with `@`. The config later sorts the
+    /// entries into the order of the payload's schema. It also adds the namespace to a name, as in
+    /// `{NAMESPACE}name`, if an attribute has a namespace, or if the namespace of a child differs
+    /// from that of the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),

@@ -72,10 +72,12 @@ impl ValueShape {
 pub struct ExpressionReport {
     /// Names that select nothing, each with the path in which it occurs.
     pub missing: Vec<MissingName>,
-    /// Functions that neither XPath nor organism has.
+    /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
+    /// defines them.
     pub unknown_functions: Vec<String>,
-    /// The first step of each path that begins at the root. If the path has a second step, this
-    /// step is included.
+    /// Entries for each path that begins at the root: one with the name of the first step alone,
+    /// and one with the names of the first two steps. The second entry is missing if the path has
+    /// no second step, or if the shape of the first step is not known.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }

@@ -37,11 +37,13 @@ struct FunctionCall<'t> {
     function: &'t str,
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
-    /// Index of the first token of the call. `to` is the index of the last token. The call includes
-    /// functions around it that do not change its value.
+    /// Index of the first token of the function call in `tokens`; `to` is the index of the last
+    /// token. These tokens include parentheses around the call, and calls of `string` and
+    /// `normalize-space` that have the call as their argument.
     from: usize,
     to: usize,
-    /// Whether a function around the call turns the value of the call into a text.
+    /// Whether the function call is the argument of `string` or `normalize-space`, which turns its
+    /// value into a text.
     is_text: bool,
 }
 
@@ -272,7 +274,8 @@ fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLi
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Whether `has-word` can find this word in any text.
+/// Whether the XPath function `has-word` finds this word in at least one possible text. `has-word`
+/// never finds an empty word or a word with a line break.
 fn is_findable(word: &str) -> bool {
     !word.is_empty() && !word.contains(['\n', '\r'])
 }

@@ -44,7 +44,8 @@ pub enum MemberKind {
     },
     /// The member judges the output of each item. The owner is a goal that runs once for each item.
     Verify,
-    /// The member runs in place of the owner after a failure.
+    /// The member is the fallback of another goal, the owner. The fallback runs in place of the
+    /// owner after the owner has failed.
     Fallback,
 }
 
@@ -72,7 +73,8 @@ impl<'a> GoalGraph<'a> {
         (Self { definition, index }, second)
     }
 
-    /// Creates the graph of a definition from a known index.
+    /// Creates the graph of a definition with the index of an earlier graph of the same definition,
+    /// so that the index is not computed again.
     pub fn indexed(definition: &'a WorkflowDefinition, index: Arc<GoalIndex>) -> Self {
         Self { definition, index }
     }
@@ -197,8 +199,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
-    /// starts. If the goal owns lists, the dependencies of their members are included, except goals
-    /// in these lists.
+    /// starts. If other goals run as members of the goal, as in a loop, the result includes the
+    /// goals in the settings `needs` of the members, except goals that are members themselves.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -211,7 +213,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns every goal in the lists of the given goal, at any depth.
+    /// Returns all members of a goal, such as the goals in a loop or a branch, and the members of
+    /// these members, at any depth.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -273,9 +276,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if the goal, or an
-    /// owner of a list around the goal, is directly or indirectly a member of its own list. In this
-    /// case, `direct_needs` would never end.
+    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if, by a fault of
+    /// the definition, the goal or a goal around it is directly or indirectly a member of itself.
+    /// For such a goal, `direct_needs` would never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -339,10 +342,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that a goal itself needs. These are usually the goals in its setting
-    /// `needs`. Without this setting, a goal that is in no list needs the nearest goal above it in
-    /// the file that is in no list either, and a member of a list needs no goal. The dependencies
-    /// of the goal that owns the list are not included.
+    /// Returns the goals that a goal itself needs: the goals in its setting `needs`. Without this
+    /// setting, a member of a loop or of another goal needs no goal. Any other goal then needs the
+    /// nearest goal above it in the file that is no member. The result does not include the
+    /// dependencies of the goal of which this goal is a member.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

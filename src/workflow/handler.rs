@@ -39,7 +39,8 @@ pub struct WorkflowHandler {
     /// States of runs, cached between deliveries. Each state is boxed, so that the empty slots of
     /// the cache's hash table take little memory. Up to half of the slots are empty.
     remembered: Mutex<CallMemory<Box<RememberedRun>>>,
-    /// Goal indexes of definitions, by the digest of the definition.
+    /// For each definition, the index of its goals, which states their numbers and their order. The
+    /// key is the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 

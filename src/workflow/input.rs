@@ -30,12 +30,14 @@ struct InputField {
     is_nested: bool,
 }
 
-/// Builds the payload that begins a run with these values. If `stand_ins` is set, an input without
-/// a value contains its own name in brackets.
+/// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
+/// input and a value of this input. If `stand_ins` is set, an input without a value gets its own
+/// name in brackets as its value.
 ///
 /// # Errors
-/// Fails if a value is for no input of the workflow, if an input has two values, or if a required
-/// input has none.
+/// Fails if a value is for no input of the workflow, if an input has more values than it may have,
+/// or if a value is for an input that has children. Without `stand_ins`, also fails if a required
+/// input has no value.
 pub fn input_payload(
     definition: &WorkflowDefinition,
     values: &[(String, String)],

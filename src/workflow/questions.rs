@@ -87,7 +87,8 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
 /// No goal may have this name.
 pub const REPORT: &str = "undo";
 
-/// Whether a question of this local name is the list of calls that were not undone.
+/// Whether a question with this local name is the undo report, which shows a person the calls that
+/// a failed run did not undo.
 pub fn is_undo_report(local: &str) -> bool {
     local == REPORT
 }
@@ -112,8 +113,8 @@ pub fn report_answer() -> ShortType {
     ShortType::Fields(vec![text])
 }
 
-/// Builds the question `name`: the prompt of a document, the outputs that the document shows, and
-/// the corrections so far.
+/// Builds the payload `name`, with which a goal sends its question to a person. The payload
+/// contains the prompt, the outputs of other goals, and the corrections that `document` contains.
 pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
     let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
     let prompt = named("prompt").with_text(trimmed(&document.prompt));

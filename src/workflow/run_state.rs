@@ -46,8 +46,9 @@ pub enum RunKind {
     Verify,
     /// The thread runs the goal's supervisor, which judges an output.
     Supervise,
-    /// The thread runs a judge, which decides the `until` condition of a loop or the condition of
-    /// the branch at this position.
+    /// The thread runs a judge, which decides a condition. For a goal with the form `choose`, the
+    /// number is the position of the branch with this condition. For a loop, the judge decides the
+    /// `until` condition, and the number is 0.
     Judge(usize),
 }
 
@@ -208,7 +209,8 @@ pub struct RunState {
     goals: Vec<GoalState>,
     /// For each loop, the outputs of its members in each finished pass.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
-    /// The corrections that people gave, in order, by the number of the corrected goal.
+    /// The corrections that people gave to each goal, oldest first. The key is the number of the
+    /// goal.
     corrections: BTreeMap<usize, Vec<String>>,
     is_over: bool,
 }
@@ -369,8 +371,9 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Returns the goals that a waiting goal waits for. A member of a list waits for the running
-    /// member of this list; any other goal waits for its dependencies.
+    /// Returns the goals that a waiting goal waits for. A member of a running loop or of a chosen
+    /// branch waits for the member that is running. A goal that is no member of another goal waits
+    /// for its dependencies that have not ended. In all other cases, the result is empty.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if *self.goal_state(number) != GoalState::Waiting {
             return Vec::new();

@@ -390,9 +390,9 @@ impl<'a> RunTree<'a> {
         RunRow { kind, thread: None, depth, phase, attempt: 1, passes: 1, time, spent, now }
     }
 
-    /// Returns a row for the activities in threads that belong to no known goal. Model calls become
-    /// known from live events, even if no journal is readable that assigns their threads to goals.
-    /// Returns `None` if there are no such activities.
+    /// Returns a row for the present activities in threads that belong to no known goal; `None` if
+    /// there are none. Live events report these activities even if no readable journal assigns the
+    /// threads to goals.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
@@ -434,15 +434,17 @@ impl<'a> RunTree<'a> {
 #[derive(Debug, Default)]
 struct GoalClock {
     passes: u32,
-    /// Total time of the passes that have ended.
+    /// Total length of the ended periods in which a goal ran. A new period begins with each pass of
+    /// the goal's loop, and after each correction.
     ended: Duration,
     /// Start of the present pass, and number of the pass in the loop.
     running: Option<(Time, u32)>,
 }
 
 impl GoalClock {
-    /// Updates the clock after a record, which has the time `now`. `phase` and `iteration` are the
-    /// goal's phase and pass after this record.
+    /// Updates the measured running time of a goal after a record that was written at the time
+    /// `now`. `phase` and `iteration` are the phase of the goal and the pass of its loop after this
+    /// record. Time counts only in the phase [`GoalPhase::Running`].
     fn note(&mut self, (phase, iteration): (GoalPhase, u32), now: Time) {
         let is_running = phase == GoalPhase::Running;
         let is_same_pass = self.running.is_some_and(|(_, running)| running == iteration);

@@ -80,10 +80,12 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates the state of the run from the run's request alone. The caller then calls
-    /// [`CallFold::start`]. A retry also takes over results of the earlier run from the messages
-    /// `earlier`. These messages do not show undone calls. The state therefore contains also the
-    /// results of goals whose calls were undone, although the retry itself runs these goals again.
+    /// Creates the initial state of the run that `request` begins. The caller then calls
+    /// [`CallFold::start`]. For a retry, computes the results of the earlier run from the messages
+    /// `earlier`, and takes them over. The messages do not state which calls of the earlier run
+    /// were undone. The state therefore also contains results of goals whose calls were undone,
+    /// although the retry runs these goals again. Returns `None` if the request is not valid, or if
+    /// the earlier run cannot be found.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;

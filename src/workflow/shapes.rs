@@ -83,13 +83,17 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns a shape with the children of all replies that the contract of a listener permits.
+    /// Returns one shape for any reply of a listener. The shape has the children and attributes of
+    /// all replies that the listener's contract permits. Returns [`ValueShape::Open`] if the
+    /// contract is not known, or if the contract permits a reply with any content.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// Returns a shape with the children of all replies that the contract permits.
+    /// Returns one shape for any reply that the contract permits. The shape has the children and
+    /// attributes of all these replies. Returns [`ValueShape::Open`] if one of the replies may have
+    /// any content.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {

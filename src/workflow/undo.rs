@@ -447,8 +447,10 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether `message` refuses a part of the current undo: the request for the undo's thread, or
-    /// the call in this thread.
+    /// Whether the refusal `message` ends the current undo. This is so if the core refused to open
+    /// the thread of the undo, or refused the call in this thread. It is also so if the core
+    /// refused a `wait`, because then no thread is open. Before the thread is open, only the second
+    /// refused `wait` counts.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The
@@ -492,8 +494,8 @@ impl RunUndo {
         Some(self.over(left, None))
     }
 
-    /// Ends the run. `report` is the request for the thread that sends the list of calls that were
-    /// not undone.
+    /// Ends the run as failed. `left` lists the calls that were not undone. `report` is the message
+    /// that requested a thread in which a person gets this list; `None` if no such thread is open.
     fn over(&mut self, left: Vec<LeftCall>, report: Option<MessageId>) -> UndoStep {
         self.phase = UndoPhase::Over { report };
         UndoStep::Failed { goal: self.goal.clone(), failure: self.failure.clone(), left }

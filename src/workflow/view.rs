@@ -235,9 +235,10 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Converts an entry to an element that keeps the original payloads with their namespaces. A child
-/// has the same position in this element as in the result of [`element_of`], so a position in the
-/// view also leads to the original.
+/// Converts an entry of the view to an element, as [`element_of`] does, but keeps the payloads
+/// unchanged, with their namespaces. Each child has the same position in both elements. The
+/// position of a node that an expression selects in the view therefore also locates the original
+/// element.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

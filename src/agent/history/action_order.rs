@@ -18,9 +18,9 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Computes the places of the turn's actions from the facts of the turn's record. The facts
-    /// state, in the order of the turn, which messages were accepted and which payloads were
-    /// refused.
+    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. An
+    /// action is a message of `agent` that was accepted and is no note, or a payload of `agent`
+    /// that was refused.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

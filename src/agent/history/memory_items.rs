@@ -24,8 +24,8 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of messages of the thread that this list has already processed.
     seen: usize,
-    /// Indices of processed messages that have no item yet. These messages are requests that still
-    /// wait for their delivery.
+    /// Indices, in the list of the thread's messages, of requests that were read but are not in the
+    /// memory yet. The agent sees a request only from the first delivery of the request's call on.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -132,9 +132,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of `call`. The position of a call without a turn
-    /// is known only if `call` is the call of `delivery`, for which the items are computed now.
-    /// Otherwise, returns `None` for a call without a turn.
+    /// Returns the journal position of the first delivery of `call`. `delivery` is the call that is
+    /// delivered now, and the position of that delivery. Returns `None` if `call` had no turn yet
+    /// and is not the call in `delivery`.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -200,7 +200,7 @@ fn changes(fold: &ThreadFold) -> (usize, usize) {
     (fold.windows.len(), fold.left_out.len())
 }
 
-/// An item of an agent's memory, and the place of the item in the order of the thread.
+/// An item of an agent's memory, with the values by which the items are sorted.
 struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
@@ -269,9 +269,9 @@ impl PlacedItem<'_> {
 }
 
 /// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
-/// is at least `before`, and the last `kept` of the older items. Only items with the flag
-/// [`PlacedItem::counts`] count towards `kept`. Never removes the request of the call with the id
-/// `stays`.
+/// is at least `before`, and the last `kept` older items with the flag [`PlacedItem::counts`]. Also
+/// keeps items without this flag that come after the first of these. Never removes the request that
+/// opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

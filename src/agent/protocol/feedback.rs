@@ -121,7 +121,7 @@ pub fn rejected(message: &str) -> Finding {
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Creates feedback for an answer that the provider or the model declined to give.
+/// Creates feedback for a turn in which the provider or the model declined to answer.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

@@ -145,8 +145,9 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the parameter that contains the report, if the model sends the final
-    /// payload `name` as a native call. Returns `None` if this payload contains no report.
+    /// Returns the name of the JSON property that contains the report when the arguments of the
+    /// final payload `name` are written as JSON, as in a native call. Returns `None` if the payload
+    /// contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -248,9 +249,10 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a model's native call to the arguments of the final payload. If
-    /// the call gives the payload's report as an object, the report becomes a text. This function
-    /// is the inverse of [`AgentFinals::parameters`].
+    /// Converts the JSON arguments of a native call, which match the schema from
+    /// [`AgentFinals::parameters`], to arguments of the final payload `name`. A final payload
+    /// contains its report as text, so a report that the model wrote as another JSON value becomes
+    /// a text.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {

@@ -31,8 +31,9 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn. Its root elements are the agent's payloads and the turn's
-    /// slots, which contain a report as text.
+    /// Returns the grammar of one turn. Its root elements are the payloads that the agent may
+    /// write, and the elements `names`, which contain text. These elements are the slots of the
+    /// turn, into which the model writes its reports.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {

@@ -9,8 +9,8 @@ pub use prompt_sections::PromptInput;
 
 use super::protocol::AgentProtocol;
 
-/// The platform as an agent's prompt describes it. The config names the platform, and every turn
-/// records it.
+/// The environment that an agent's prompt describes: the operating system, the shell, the program
+/// version and the date. The process that runs the agent detects it, and every turn records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,
@@ -48,7 +48,9 @@ impl AgentEnvironment {
         }
     }
 
-    /// Writes the platform as lines, in a fixed order.
+    /// Writes the operating system, the shell, the program version and the date, each as a line
+    /// `NAME: VALUE`. Omits unknown values. If no date is set, uses the day of `began`, the time at
+    /// which the thread began.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());
         let date = self.date.clone().or_else(day).unwrap_or_default();

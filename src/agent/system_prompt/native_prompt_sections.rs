@@ -168,7 +168,7 @@ fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
 }
 
 /// Returns the opening words of the sentence that explains how to end the call. The words depend on
-/// the final mode and on the renderer version.
+/// the renderer version, and on whether the text of a turn can be the answer.
 fn when_done(prompt: &PromptInput) -> &'static str {
     match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",
@@ -209,7 +209,8 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the section about the slot for the case that the final report is one XML element.
+/// Writes the prompt section about the slot, the element for the final report, if the report is a
+/// whole final payload as XML.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

@@ -270,7 +270,8 @@ fn form(out: &mut String, prompt: &PromptInput) {
     );
 }
 
-/// Returns the sentence which states that the text of a turn without actions is the answer.
+/// Returns the sentences of the prompt which state that the text of a response without any action
+/// is the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -286,8 +287,9 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// Writes a maximum number with its noun `word`. A maximum of one is written as `EXACTLY ONE`,
-/// because a turn without any would not end the call.
+/// Writes how many actions a response may contain: at most `most`. `word` is the noun for an
+/// action. The model should write at least one action, so the text for a maximum of one is
+/// `EXACTLY ONE`.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),

@@ -46,8 +46,9 @@ pub(super) struct OwnNames {
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Other pairs of a fork's text and its counterpart in the source: the nonces, and the ids and
-    /// times of timers.
+    /// Pairs of texts that differ between the fork and its source, in addition to the ids of the
+    /// root threads. The first text of each pair is from the fork. The texts are nonces of turns,
+    /// and ids and times of timers.
     others: Vec<(String, String)>,
 }
 
@@ -130,8 +131,8 @@ impl ModelAgent {
         }))
     }
 
-    /// Returns the texts that occur in the delivery's thread but not in the thread of its source.
-    /// Returns no texts if the thread belongs to no fork.
+    /// Returns the nonces and timers that occur in the thread of `delivery`, but not in the source
+    /// of the fork to which the thread belongs. Returns none if the thread belongs to no fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;

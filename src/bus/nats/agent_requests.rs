@@ -179,8 +179,9 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request. The body is empty for a part of an answer, because the
-    /// caller supplies the bytes of the part.
+    /// Returns the body of the request. The body of a reservation is JSON, and other requests have
+    /// an empty body. For [`AgentRequest::Answer`], the sender uses a part of the agent's answer as
+    /// the body instead.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();

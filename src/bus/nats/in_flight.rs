@@ -63,8 +63,9 @@ struct InFlightAttempt {
 pub(super) struct SentDelivery {
     /// States which messages of the call the replica remembers after it has answered this attempt.
     pub mark: Option<MemoryMark>,
-    /// The delivery with all messages of its call, if the pump published a delivery with only the
-    /// new messages. Otherwise `None`.
+    /// The complete delivery, if only the new messages of the call were published. The complete
+    /// delivery is published later if the first one does not reach the replica that has the earlier
+    /// messages. Otherwise `None`.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -319,10 +320,11 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Gives up attempts that will get no answer, and returns each with the reason. This is the
-    /// case if the time after a cancellation is over, if the replica gives no sign of life, or if
-    /// the connection broke before a replica gave one. `connection` is the number of the current
-    /// connection. While disconnected, `connection` is `None`, and no attempt is given up.
+    /// Gives up attempts that will get no answer, and returns each with the reason. An attempt is
+    /// given up if the time after its cancellation is over, or if its replica has stopped renewing
+    /// the lease. An attempt without a lease is given up if the connection on which it was
+    /// published has broken. `connection` is the number of the current connection. While
+    /// disconnected, `connection` is `None`, and no attempt is given up.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

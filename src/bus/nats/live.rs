@@ -50,8 +50,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes a state of a model call to the live channel and to the sink. The agent host reported
-    /// the state for the attempt of this token.
+    /// Passes the state of a model call, which an agent host reported for the attempt with `token`,
+    /// to the live channel and to the sink. Drops the state if the attempt is not in flight.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -67,8 +67,9 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes text of a model to the live channel. Drops the text if its attempt is not in flight.
-    /// Returns whether the message contains text of a model.
+    /// Passes the piece of a model's text in `message` to the live channel. Returns false if
+    /// `message` contains no such text. Drops the text, but still returns true, if the attempt with
+    /// `token` is not in flight.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -115,10 +116,11 @@ pub(super) struct HostTexts {
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// For each pump, the time of its last request for texts. A pump is named by the token in its
-    /// reply subjects.
+    /// Time at which each pump last requested texts of models. The key is the token of the pump in
+    /// the reply subjects of its deliveries.
     pumps: HashMap<String, Instant>,
-    /// The running relay; `None` if no pump has requested texts recently.
+    /// The running relay, which sends live events of this agent host to pumps. `None` if no pump
+    /// has recently requested texts of models.
     relay: Option<Arc<LiveRelay>>,
 }
 
@@ -134,8 +136,8 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which the relay started. Before this time, states of model calls were reported
-    /// without the relay, so a pump may already have an earlier state.
+    /// Time at which this relay started. If a model call entered its state before this time, the
+    /// host may have reported the state to the pump already, without the relay.
     opened: Time,
 }
 

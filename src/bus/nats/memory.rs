@@ -59,7 +59,8 @@ pub(super) struct RecalledDelivery {
 }
 
 impl ReplicaMemory {
-    /// Makes an empty memory. Permission errors before `now` are ignored.
+    /// Makes a [`ReplicaMemory`] without calls. The pump will read only those permission errors of
+    /// the NATS servers that occur after `now`.
     pub fn new(now: Instant) -> Self {
         let denial = ReplicaDenial { known_until: now, connection: None };
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
@@ -135,10 +136,11 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery, after a delivery with only the new messages reached no
-    /// replica with the earlier messages. The attempt stays the same, because no handler has begun
-    /// it. If the attempt was cancelled, ends the attempt instead. Returns false if the delivery
-    /// was already published with all its messages.
+    /// Publishes a delivery again, with all its messages. Called when the first publication, which
+    /// contained only the new messages, did not reach the replica that remembers the earlier
+    /// messages. The attempt stays the same, because no handler has begun the attempt. If the
+    /// attempt was cancelled, ends the attempt instead. Returns false if the delivery was already
+    /// published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();

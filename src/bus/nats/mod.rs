@@ -148,8 +148,9 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// Whether the host reads the journal. True for a remote agent, whose threads the host reads
-    /// and sends to the agent host.
+    /// Whether this host, which sends deliveries over NATS, reads the journal. True for a remote
+    /// agent: the process that runs the agent cannot read the journal, so this host reads the
+    /// agent's threads and sends them to that process.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

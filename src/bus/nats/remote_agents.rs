@@ -100,7 +100,8 @@ pub(super) struct RemoteAgentAttempts {
     permits: Arc<Semaphore>,
 }
 
-/// State of the transfers of one attempt.
+/// An attempt of a remote agent: the thread that the pump sends to the agent host, and the answer
+/// that the agent host sends to the pump in parts.
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
@@ -148,9 +149,9 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. If an attempt
-    /// was given up, drops its encoded thread. If the next part of its answer is overdue as well,
-    /// also drops the parts of the answer that were received.
+    /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. For an attempt
+    /// that was given up, drops the encoded thread. Also drops the received parts of such an
+    /// attempt's answer if no further part has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);

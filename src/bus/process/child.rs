@@ -143,9 +143,10 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose input is closed. Waits [`limits::EXIT_GRACE`] for the child's exit, and
-    /// sends SIGTERM to the child's process group if the child has not exited. Finally kills the
-    /// group. Returns a description of the child's end, as [`Self::gone`] does.
+    /// Ends a child process whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the
+    /// child to exit. If the child has not exited, sends SIGTERM to its process group and waits
+    /// once more for the same time. In every case, then kills the processes of the group that still
+    /// run. Returns a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;

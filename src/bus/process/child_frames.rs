@@ -40,8 +40,9 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Mark of the messages that the child will remember if its answer to the current delivery
-    /// states that it keeps them. `None` if the delivery only requests a preview.
+    /// Identifies the messages that the child process will remember if it answers the current
+    /// delivery and states in the answer that it keeps the call's messages. `None` if the delivery
+    /// requests a preview, which is a description of what the call would do.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages. Set only if the child was sent just the new
     /// messages, because the child may then request the others.

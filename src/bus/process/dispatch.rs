@@ -155,11 +155,11 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance, whose process waits for a delivery.
-    /// If no instance is idle, uses a free instance, which has no delivery but is not ready yet.
-    /// Among the free instances, prefers those that are not down, and among these one whose process
-    /// runs. Returns the reason as an error if the host drains, if all instances are down, or if no
-    /// instance is free.
+    /// Assigns a delivery to an instance of the listener. Chooses an idle instance, whose process
+    /// waits for a delivery. If no instance is idle, chooses an instance without a delivery whose
+    /// process is not ready yet. Among those, an instance whose restarts are used up comes last,
+    /// and an instance whose process runs comes first. Returns the reason as an error if the host
+    /// drains, if the restarts of all instances are used up, or if every instance has a delivery.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());

@@ -73,10 +73,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden verb [`VERB`]. The test runs `program` with this verb, to
-/// launch `program --version`, and checks that this succeeds. If `program` is the running program,
-/// returns false without a test, because this function is called only if the running program has
-/// not declared the verb.
+/// Whether `program` has the hidden verb [`VERB`], with which it launches listeners. The test lets
+/// `program` launch itself with `--version`, and checks that this succeeds. Returns false without a
+/// test if `program` is the running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {

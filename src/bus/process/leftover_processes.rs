@@ -31,7 +31,7 @@ pub struct PumpMark {
 }
 
 impl PumpMark {
-    /// Returns the mark of a pump that runs in this process.
+    /// Returns the identity of a pump that runs in this process.
     pub fn of_this_process(journal: Uuid, epoch: u32) -> Self {
         let pid = std::process::id();
         let namespace = linux::namespace().unwrap_or_default();
@@ -64,7 +64,8 @@ impl fmt::Display for PumpMark {
     }
 }
 
-/// Error for a text that is not a pump's mark.
+/// Error for a text that is not the written form of a [`PumpMark`], which identifies a run of a
+/// pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no mark of a pump")]
 pub struct InvalidMark;

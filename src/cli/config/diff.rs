@@ -16,14 +16,15 @@ use super::moment::{boot_at, is_moment};
 
 #[derive(Debug, clap::Args)]
 pub struct ConfigDiffArgs {
-    /// The config before: a config file, `now`, or a moment on record (a position, a thread, the
-    /// digest of a config, a time, or `last`).
+    /// The old config of the comparison: a config file, `now`, or a moment on record (a position, a
+    /// thread, the digest of a config, a time, or `last`).
     before: String,
-    /// The config after, named in the same way.
+    /// The new config of the comparison, named in the same way as the old config.
     after: String,
     #[command(flatten)]
     place: JournalTarget,
-    /// Partition of the positions, if the organism has several partitions.
+    /// Partition in which the command looks for moments on record. Required for a position if the
+    /// organism has several partitions, because each partition counts its own positions.
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
     /// Write one JSON value.

@@ -20,7 +20,7 @@ pub struct Args {
     /// after a yes.
     #[arg(long)]
     update: bool,
-    /// With `--update`: replace without a question.
+    /// With `--update`: replace the installed listener without a question to the user.
     #[arg(long, requires = "update")]
     yes: bool,
 }

@@ -24,10 +24,10 @@ pub struct Args {
     /// Target namespace. Default: for XML, the namespace of its root; for JSON, urn:example:NAME.
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
-    /// Take JSON for an example, although it looks like a JSON Schema.
+    /// Treat JSON as an example payload even if its form suggests a JSON Schema.
     #[arg(long, conflicts_with = "json_schema")]
     example: bool,
-    /// Take JSON for a JSON Schema, although it looks like an example.
+    /// Treat JSON as a JSON Schema even if its form suggests an example payload.
     #[arg(long)]
     json_schema: bool,
     /// Write the short form for a config, [payloads.NAME], in place of XSD.

@@ -102,7 +102,8 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums over all threads of a trial: either over the recorded threads, or over their runs in the
+/// Sums of spending, model turns, refusals and durations over all threads of a trial. A trial has
+/// two such sums: one over the recorded threads, and one over the runs of these threads in the
 /// trial.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
@@ -117,7 +118,8 @@ struct TrialSums {
 }
 
 impl TrialReport {
-    /// Compares a recorded thread with its run.
+    /// Compares a recorded thread with the run of this thread in the trial, and adds the result to
+    /// the report.
     pub fn compare(
         &mut self,
         (recorded, own): (&JournalTarget, &JournalTarget),

@@ -22,9 +22,11 @@ use super::recorded::run_on_record;
 
 #[derive(Debug, clap::Args)]
 pub struct DiffArgs {
-    /// A config file, or the thread of a run: the definitions before the change.
+    /// Source of the old workflow definitions of the comparison: a config file, or the thread of a
+    /// run.
     before: String,
-    /// A config file, or the thread of a run: the definitions after the change.
+    /// Source of the new workflow definitions of the comparison: a config file, or the thread of a
+    /// run.
     after: String,
     #[command(flatten)]
     place: JournalTarget,

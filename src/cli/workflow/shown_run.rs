@@ -128,9 +128,9 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run, which reports what models do now, in the name of the client
-/// that opened the run. If the organism does not permit this client to watch, the command shows
-/// only recorded states.
+/// Shows what the models of a run do now, as the live channel reports this. The subscription is in
+/// the name of the client that opened the run. If the organism does not permit this client to
+/// watch, the command shows only recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
@@ -174,8 +174,8 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to print a note about `error`, with which live events of the run ended. Returns true if
-/// the organism refused to send them and the output is for people. Returns false if the organism
+/// Whether to print a note about `error`, which ended the live events of a run. Returns true if the
+/// organism refused to send live events and the output is for people. Returns false if the organism
 /// has ended or cannot be reached, because the error of the submission already reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);

@@ -52,8 +52,9 @@ pub struct CaseExpectations {
     pub never: Vec<CaseText>,
 }
 
-/// Claims about the texts of all calls that have the same path. There is one claim for each call,
-/// in the order of the calls.
+/// Claims of a test case about the texts of the calls at one path: one claim for each call, in the
+/// order of the calls. A path is the name of a call in a test case, and several calls may have the
+/// same path.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,

@@ -22,9 +22,10 @@ enum LabelPart {
     Number,
 }
 
-/// Whether a call can have this path. A path that ends with `*` stands for every path that begins
-/// with the text before `*`. If the path continues after a goal, into a workflow that the goal
-/// calls or to an agent in a role, checks only the part up to the goal.
+/// Whether a call of the workflow `definition` can have the path `path`. A path that ends with `*`
+/// stands for every path that begins with the text before `*`. Checks only the goal at the
+/// beginning of the path and a listener that is called in the goal's thread. Does not check the
+/// names of threads beneath the goal's thread.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -169,9 +170,10 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest`, the text of a path after the name of a goal, matches the pattern `label`,
-/// followed by an end that [`is_end`] accepts. The number of a further run, such as `-1`, may
-/// precede the end. If `is_beginning` is set, `rest` may also be the beginning of such a text.
+/// Whether `rest`, the text of a path after the name of a goal, consists of a text that matches the
+/// pattern `label`, an optional number such as `-1`, and an end that [`is_end`] accepts. The number
+/// stands for a further run of the goal's thread, after a retry or a correction. If `is_beginning`
+/// is set, `rest` may also be only the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

@@ -244,8 +244,9 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model in the form that the journal records: all settings except the key of a provider
-/// and the pace of a recording.
+/// Returns a model in the form that the journal records: all settings of the model except the API
+/// key of its provider and, for the provider that plays back a recording, the delay between the
+/// parts of an answer.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

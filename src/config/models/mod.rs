@@ -68,7 +68,7 @@ enum DeclaredKind {
 
 struct DeclaredRemote {
     preset: &'static ProviderPreset,
-    /// Range of `provider` in the source.
+    /// Range of the value of `provider` in the source text of the config.
     place: SourceRange,
     model: Located<ExpandedText>,
     base_url: Option<Located<ExpandedText>>,

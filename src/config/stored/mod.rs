@@ -152,8 +152,9 @@ impl StoredConfig {
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
     }
 
-    /// Returns the directories that the config names. They must exist in each directory to which
-    /// the files are written. An outer directory comes before the directories within it.
+    /// Returns the directories that the config names, relative to the directory to which the files
+    /// of this stored config are written. The writer of the files must create these directories
+    /// too. An outer directory comes before the directories within it.
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let own = self.manifest.directories.iter().map(String::as_str);
         own.filter(|name| *name != ".")

@@ -40,7 +40,9 @@ pub fn file_name(path: &str) -> String {
     format!("{OUTSIDE}/{}/{}", digits(parent), plain(name))
 }
 
-/// Returns the portable name of the directory that the config names by `path`.
+/// Returns a name for the directory that the config names by `path`. The name is valid beneath any
+/// directory: the normalised path if [`is_safe`] accepts it, and otherwise a name beneath
+/// `outside/`.
 pub fn directory_name(path: &str) -> String {
     let normal = normalised(path);
     if normal == "." || is_safe(&normal) {
@@ -108,8 +110,8 @@ fn digits(text: &str) -> String {
     Digest::of(text.as_bytes()).to_string().chars().take(DIGITS).collect()
 }
 
-/// Returns the name unchanged if it is safe; otherwise, a name of only letters, digits, `.`, `_`
-/// and `-`.
+/// Returns `name` unchanged if it is a single path component that [`is_safe`] accepts. Otherwise,
+/// returns a name that consists only of ASCII letters, digits, `.`, `_` and `-`.
 fn plain(name: &str) -> String {
     if is_safe(name) && !name.contains('/') {
         return name.to_owned();

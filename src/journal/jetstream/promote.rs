@@ -73,8 +73,8 @@ pub struct PromotedJournal {
     pub messages: u64,
 }
 
-/// The embedded journal, open while its records are published to the stream and compared with the
-/// stream.
+/// An embedded journal, stored in a local file, that a move publishes into a stream and then
+/// compares with that stream.
 struct PromotionSource {
     journal: Uuid,
     epoch: u32,

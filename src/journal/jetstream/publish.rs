@@ -57,7 +57,8 @@ enum ExistingMessage {
     Ours,
     /// No message has this sequence number yet.
     Nothing,
-    /// No server answers, so it is unknown whether the stream has the message.
+    /// No server answered, so it is unknown whether the stream has a message with this sequence
+    /// number.
     Unknown,
 }
 

@@ -303,9 +303,9 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// Returns the last record that this host knows from outside the stream and the projection:
-    /// from the watermark in the state directory, or from a copy of a checkpoint. Returns 0 if
-    /// there is none.
+    /// Returns the position of the last record that this host knows from sources other than the
+    /// stream and the projection: from the watermark in the state directory, or from a copy of a
+    /// checkpoint. Returns 0 if these sources name no record.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };

@@ -30,8 +30,9 @@ pub struct StreamCopier<'c> {
 }
 
 impl<'c> StreamCopier<'c> {
-    /// Starts to copy the records of an embedded journal to a stream. `epoch` is the epoch of the
-    /// journal's last pump.
+    /// Creates a copier, which publishes the parts of a journal that the journal's stream lacks,
+    /// and starts to monitor the stream. `epoch` is the epoch of the last pump that wrote the
+    /// journal.
     pub fn start(
         api: &JetStreamApi,
         options: &'c Options,

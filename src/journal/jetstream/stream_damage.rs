@@ -25,8 +25,8 @@ pub struct StreamDamage {
     /// begins after the last record that a right MAC of this key covers, even if later records have
     /// MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
-    /// Position of a stream's last record, if no record of the stream has a MAC. The records up to
-    /// this position may have been written before MACs existed.
+    /// Position of the stream's last record, if no record of the stream has a MAC and the stream
+    /// may have been written before MACs existed; `None` otherwise.
     pub without_mac: Option<Position>,
     /// Records with blanked payloads, unless a recorded action of an operator accepts the
     /// redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
@@ -76,8 +76,8 @@ pub enum StreamContent {
     WithMac,
 }
 
-/// Returns the kind of content in the stream of `options`. Reads the stream only up to its first
-/// MAC.
+/// Returns whether the stream that `options` names has records, and whether any of them has a MAC.
+/// Stops reading at the first record with a MAC.
 pub fn stream_content(servers: &nats::Options, options: &Options) -> Result<StreamContent, Error> {
     let api = connect(servers, options)?;
     let name = options.stream();

@@ -11,8 +11,8 @@ use super::api::{ApiFailure, JetStreamApi, code};
 use super::commit_codec::{CommitAssembler, CommitContents, unknown_version};
 use super::{Options, read_failed};
 
-/// A complete group of records that one commit wrote, and the position of the group's last message
-/// in the stream.
+/// A complete group of journal entries, assembled from the messages of a stream. The entries of a
+/// group become durable together. `mark` is the position of the group's last message.
 pub struct StreamGroup {
     pub mark: LogMark,
     bytes: Vec<u8>,
@@ -82,7 +82,8 @@ impl<'r> StreamReader<'r> {
         CommitContents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
     }
 
-    /// Makes the error for message `seq`.
+    /// Makes the error that reports damage of message `seq` of the stream. `detail` describes the
+    /// damage.
     pub fn damage(&self, seq: u64, detail: &str) -> Error {
         (self.damaged)(self.options, seq, detail)
     }

@@ -1,5 +1,5 @@
-//! The data directory of a journal. A note in the state directory names the journal that a pump
-//! last wrote in the data directory.
+//! The data directory of a journal, which contains the journal's file. A note in another directory,
+//! the state directory, names the journal that a pump last wrote in the data directory.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

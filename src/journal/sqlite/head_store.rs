@@ -1,10 +1,11 @@
-//! Stores the heads of trees outside memory: in a working file of a pump, or in the file of a
-//! snapshot. After a start from a snapshot, the store reads that file in place, and writes to a new
-//! working file.
+//! Stores the heads of trees, which are the last records of the trees, and the leaves of the Merkle
+//! tree over these heads. The store is a working file of a pump, or the file of a snapshot. After a
+//! start from a snapshot, the store reads the snapshot's file in place, and writes to a new working
+//! file.
 //!
 //! Damage of the disk must not change the records that a pump writes, so everything that is read is
-//! checked. This module checks a head against its checksum. The caller checks the leaves of a chunk
-//! against the Merkle tree.
+//! checked. This module checks each head against a checksum. It stores leaves in chunks of
+//! consecutive leaves; the caller checks the leaves of a chunk against the root of that chunk.
 
 use std::path::Path;
 
@@ -33,8 +34,8 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    /// The file of a snapshot, which is only read. Its head of a tree, or its leaves of a chunk,
-    /// are used if `db` has none for that tree or chunk.
+    /// The file of a snapshot, opened for reading only. The store uses a head or leaves from this
+    /// file only if `db` has no head of the same tree, or no leaves of the same chunk.
     base: Option<Connection>,
     names: StoredNames,
 }

@@ -107,11 +107,13 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the unproved
-    /// end, which consists of the last records that no right MAC of a pump covers; `None` if there
-    /// are none. A journal without any MAC is unproved from its first record, except if this host
-    /// has no watermark of the journal: it may then be older than MACs, and the function returns
-    /// `None`.
+    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the journal's
+    /// unproved end, that is, of the last records if no MAC proves that a pump wrote them. Returns
+    /// `None` if the journal has no unproved end.
+    ///
+    /// If no record has a MAC, the unproved end begins at the first record. But if this host has no
+    /// watermark of the journal, a journal without any MAC may have been written before MACs
+    /// existed, so the function returns `None` for it.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -308,8 +310,9 @@ pub struct FoundJournal {
     /// Records that followed `last` in the file. The commit of the operator's action removes them.
     /// [`TakenOut::file`] is a copy of them.
     pub taken_out: Option<TakenOut>,
-    /// Number of checkpoints that the state directory has and the file lacks. The commit of the
-    /// operator's action restores them.
+    /// Number of checkpoints that the journal's file lacks, and that the state directory or the
+    /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
+    /// the file.
     pub put_back: usize,
     /// New path of a file that was found in place of the journal's file and was not a journal;
     /// `None` if there was no such file.
@@ -406,8 +409,9 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Removes copied checkpoints of lost records from the file of copies. First saves that file
-    /// under another name. An operator has accepted the loss of these records.
+    /// Removes the copies of checkpoints that cover lost records from the file with the copies of
+    /// this journal's checkpoints. First saves that file under another name. An operator must have
+    /// accepted the loss of these records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

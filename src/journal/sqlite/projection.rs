@@ -32,9 +32,10 @@ pub struct CatchingUp {
 }
 
 impl LockedJournalDir {
-    /// Verifies the file and prepares to catch up. If `recovery` can restore the snapshot of the
-    /// projection, continues from the snapshot, and verifies the records before it in the
-    /// background. If the operator accepts `damage`, deletes the snapshot and reads every record.
+    /// Verifies the records in the projection's file, and prepares to catch up with the stream. If
+    /// `recovery` can restore the snapshot of the projection, verifies only the records after the
+    /// snapshot now, and the earlier records in the background. If the operator accepts any
+    /// `damage`, does not use the snapshot but deletes it, and verifies every record now.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,

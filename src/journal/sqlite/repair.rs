@@ -22,7 +22,8 @@ pub struct TableRepair {
     /// Position of the first record to remove. The repair removes this record and all later
     /// records.
     pub cut: Option<Position>,
-    /// Checkpoints that the file lacks, restored from a file outside the journal.
+    /// Checkpoints that the journal's file lacks, and that the repair writes to this file. They
+    /// come from the state directory or from the copied checkpoints.
     pub put_back: Vec<Checkpoint>,
 }
 

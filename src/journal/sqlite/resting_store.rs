@@ -1,10 +1,11 @@
 //! Stores trees and client keys that a pump has moved out of its memory. A client key is the key
 //! under which a client may repeat a submission. The state of each tree or client key is stored as
-//! a text.
+//! a text under a name.
 //!
-//! The texts are in a working file of the pump. A snapshot contains a file of the same form. After a
-//! start from a snapshot, the store reads that file in place: texts that the pump stores go to a new
-//! working file, where they hide the earlier texts of their names.
+//! The texts are in a working file of the pump. A snapshot contains a file of the same form. After
+//! a start from a snapshot, the store reads the snapshot's file in place, and writes all texts to a
+//! new working file. If both files have a text of the same name, the text in the working file is
+//! the valid one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,8 +44,8 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    /// The file of a snapshot, which is only read. Its text of a name is used if `db` has no text
-    /// of that name.
+    /// The file of a snapshot, opened for reading only. The store uses a text from this file only
+    /// if `db` has no text of the same name.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -90,8 +91,9 @@ impl RestingStore {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
-    /// Returns the connection to the file with the snapshot from which the store began. This is the
-    /// file that the store only reads; if there is none, it is the store's own file.
+    /// Returns the connection to the snapshot's file: the file that [`RestingStore::over_file`]
+    /// only reads, or the file that [`RestingStore::in_file`] reads and writes. Returns `None` if
+    /// the store has no file yet.
     pub(super) fn snapshot(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
     }
@@ -149,8 +151,9 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens a store that writes to `db`. If the store begins with a snapshot, `base` is the
-    /// snapshot's file, and `db` is empty.
+    /// Opens a store with the texts in `db`, and in the read-only file `base` if it is given. With
+    /// a `base`, `db` must be empty, because the function then reads the names of the texts from
+    /// `base` alone.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;

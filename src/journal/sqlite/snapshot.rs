@@ -197,8 +197,9 @@ impl SnapshotPlace<'_> {
         self.assemble(header, heads, store).map(Some)
     }
 
-    /// Returns the snapshot's header and databases. Returns `None` if there is no snapshot, and an
-    /// error if the journal lacks the snapshot's checkpoint.
+    /// Returns the header of the snapshot and the paths of the snapshot's databases; `None` if
+    /// there is no snapshot. Returns an error if the journal does not contain the checkpoint that
+    /// the header names, or if a database is missing.
     fn find(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

@@ -97,10 +97,11 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts to verify, in the background, the records before the snapshot from which the journal
-    /// was opened. `claim` is the input of the verification, except for the damage that operators
-    /// accepted in recorded actions. The function adds this damage from `known` and `redactions`,
-    /// because a later record may accept damage in an earlier one.
+    /// Starts to verify, in the background, the records up to the snapshot from which the journal
+    /// was opened. `claim` is the input of this verification, without the damage that operators
+    /// accepted in recorded actions. The function adds the losses in `known` and the redactions in
+    /// `redactions` that operators accepted, because a record after the snapshot may accept damage
+    /// before it.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

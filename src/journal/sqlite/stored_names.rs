@@ -6,9 +6,9 @@ use foldhash::fast::FixedState;
 
 use crate::limits;
 
-/// A filter that determines for each name whether a file may contain it. A name that was added is
-/// always found. Some other names are found, too, and more of them the more names were added,
-/// because the filter has a fixed size. Each of these costs a search of the file.
+/// A Bloom filter of the names in a store. The filter reports every name that was added, and by
+/// mistake also some other names. Each mistake costs a search in the store's file. The size of the
+/// filter is fixed, so mistakes become more frequent as names are added.
 #[derive(Debug)]
 pub struct StoredNames {
     words: Vec<u64>,
@@ -21,8 +21,8 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Returns the two bits that stand for a name in the filter. Each bit is given by the index of
-    /// its word and a mask.
+    /// Returns the two bits of the filter that stand for `name`. Each bit is given as the index of
+    /// a word of the filter, and a mask with this bit of the word.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         // A fixed seed, because snapshots contain filters. A client that chooses names for their
         // bits only makes searches read the file.

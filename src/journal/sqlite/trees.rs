@@ -116,13 +116,14 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Returns the position up to which the table of trees agrees with `heads`; 0 if the whole
-    /// table must be written again. Returns an error if the structure of the table is damaged,
-    /// because such a table cannot be written again.
+    /// Returns the position up to which the table of trees agrees with `heads`, the last records of
+    /// all trees; 0 if the whole table must be written again.
     ///
-    /// Without a snapshot, compares the whole table. If `heads` continue from a snapshot,
-    /// `snapshot` is its position, and the function compares at most the trees with records after
-    /// this position. [`JournalReader::agrees_about_older`] compares the other trees.
+    /// If `heads` were built from all records, `snapshot` is `None`. The function then compares the
+    /// whole table, and returns an error if the structure of the table is damaged, because such a
+    /// table cannot be written again. If `heads` continue from a snapshot, `snapshot` is the
+    /// position of that snapshot. The function then compares at most the trees with records after
+    /// the snapshot; [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &mut TreeHeads,
@@ -146,9 +147,10 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks heads as unsaved, so that the next update of the table of trees writes them.
-    /// `refreshed` is the last record that the table includes, and precedes `snapshot`. The marked
-    /// heads are those of all trees with a record after `refreshed`, up to `snapshot`.
+    /// Marks the heads of all trees that have a record after `refreshed`, up to `snapshot`. The
+    /// next update of the table of trees writes the marked heads. `refreshed` is the last record
+    /// that this table includes, and `snapshot` is the later position of the snapshot from which
+    /// `heads` continue.
     fn note_between(
         &self,
         refreshed: Position,
@@ -167,8 +169,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether the table of trees agrees with `heads`, which continue from a snapshot. Compares
-    /// only the trees that have changed since the snapshot.
+    /// Whether the table of trees agrees with `heads` about the trees that have records after the
+    /// snapshot from which `heads` continue. `heads` contains the last record of each tree.
     fn agrees_about_recent(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let sql = format!("{COLUMNS} WHERE root = ?1");
         let mut query = self.db.prepare(&sql).map_err(|error| self.trees_error(error))?;

@@ -41,8 +41,9 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// The record that the walk visited last, which is newer than the record that it visits next.
-/// Contains only the values that verify that next, earlier record of the same tree.
+/// Values of the record that the walk visited last. The walk visits newer records first, and uses
+/// these values to verify the record that it visits next, which precedes this record in the same
+/// tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

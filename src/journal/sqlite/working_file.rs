@@ -26,16 +26,16 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     Ok(db)
 }
 
-/// Opens `file` with the SQLite settings of a working file, which need no crash safety. Creates the
-/// file if it is missing, and leaves its name in the directory.
+/// Opens `file` with the SQLite settings of a working file, which favour speed over durability.
+/// Creates the file if it is missing. In contrast to [`create`], leaves the file in its directory,
+/// so that the file can be opened again.
 pub fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file).map_err(failed())?;
     set_up(&db).map_err(failed())?;
     Ok(db)
 }
 
-/// Opens `file`, which must exist, with the SQLite settings of a working file, which need no crash
-/// safety. Never writes to it.
+/// Opens the existing file `file` for reading only, with the same SQLite settings as [`open`].
 pub fn open_read_only(file: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags).map_err(failed())?;

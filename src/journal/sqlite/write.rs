@@ -102,8 +102,9 @@ pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::R
     self::about(db, about)
 }
 
-/// Writes one commit's group of records. If the file is a projection of a stream, also writes the
-/// group's position in the stream.
+/// Writes a group, that is, records, checkpoints and blobs that become durable together. If the
+/// journal's file is a projection of a stream, `mark` is the position of the group in the stream,
+/// and is written as well.
 pub fn group(db: &Connection, group: &LogGroup<'_>, mark: Option<LogMark>) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (place, row) in &group.steps {

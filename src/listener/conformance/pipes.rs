@@ -17,7 +17,7 @@ use crate::xml::element::Element;
 /// Number of bytes that the kit adds to a request, so that the request is larger than the capacity
 /// of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
-/// Interval at which the conformance test checks whether the listener's program has read a piece of
+/// Interval at which the conformance kit checks whether the program under test has read a piece of
 /// a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 

@@ -17,7 +17,7 @@ pub(super) enum BodyFraming {
     ChunkSize,
     /// The current chunk ends after this many bytes.
     Chunk(u64),
-    /// The chunk has ended, and its line break is expected next.
+    /// The bytes of a chunk are complete, and the line break that ends the chunk comes next.
     ChunkEnd,
     /// Trailer lines follow, up to an empty line.
     Trailers,

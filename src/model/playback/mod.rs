@@ -38,8 +38,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns the reason why a recording cannot be played, in one line, without the path and the
-    /// text of the recording.
+    /// Returns the reason why the recording cannot be loaded, in one line. Leaves out the path of
+    /// the recording, and quotes no line of its file.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { source, .. } => source.to_string(),

@@ -80,8 +80,10 @@ impl TurnRecorder {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the answer of a turn, unless the same turn was already kept for another root thread.
-    /// If an agent repeats a turn, the new answer replaces the earlier one.
+    /// Adds the answer of a turn to the recording, which has one answer for each combination of
+    /// agent, thread labels and turn number. If the recording already has an answer for this
+    /// combination, the new answer replaces an answer from the same root thread. If the earlier
+    /// answer came from another root thread, the new answer is dropped.
     fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();

@@ -19,7 +19,8 @@ const GENERATIONS_MAX: usize = 64;
 /// meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// The origin of a process, as far as the operating system shows it.
+/// Ancestry of a process: whether this organism or another program started the process, as far as
+/// the operating system shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAncestry {
     /// Another program started the process.

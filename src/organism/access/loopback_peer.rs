@@ -80,10 +80,13 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of the processes `pids` is hosted. `is_hosted` returns `None` for a process of which
-/// the origin cannot be determined, usually because the process has exited. Such a process counts
-/// as hosted if `is_still_owner` returns true, that is, if it may still own the socket. Returns
-/// `None` if no process counts as hosted, but the origin of at least one cannot be determined.
+/// Whether at least one of the processes `pids` is hosted, that is, a pump of this organism started
+/// it. `is_hosted` decides this for one process. It returns `None` if the ancestry of the process
+/// cannot be determined, usually because the process has exited. Such a process counts as hosted if
+/// `is_still_owner` returns true, that is, if the process may still own the socket.
+///
+/// Returns `Some(false)` if `is_hosted` returned false for all processes, and `None` if no process
+/// counts as hosted but the ancestry of at least one cannot be determined.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -103,8 +106,8 @@ fn any_hosted(
     ended.into_iter().any(is_still_owner).then_some(true)
 }
 
-/// Whether a process of the user `uid` may be hosted by an organism that runs as our own user. It
-/// may if both users are the same, or if our user is root.
+/// Whether an organism that runs as our own user could have started a process of the user `uid`.
+/// True if our own user is root or `uid`.
 fn may_be_hosted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == uid

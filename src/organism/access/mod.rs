@@ -175,8 +175,8 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Returns the error message for a caller of unknown ancestry who has not proved to be an
-    /// operator.
+    /// Returns the error message for a refused request of an operator. The operating system does
+    /// not show which process sent this request, and no operator of the config signed the request.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";

@@ -69,9 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Count of failed checkpoint copies when all checkpoints had last been copied. If checkpoints
-    /// wait to be copied later and the count is higher, the follower reports that checkpoints
-    /// cannot be copied.
+    /// Total number of failed attempts to copy a checkpoint, as last read while no checkpoint
+    /// waited to be copied. If checkpoints wait and the total has risen since, the follower reports
+    /// that checkpoints cannot be copied.
     copy_failures: u64,
 }
 
@@ -435,8 +435,8 @@ impl AlertFollower {
     }
 }
 
-/// Makes a report which states the result of a command. The command ran because of the earlier
-/// report `report`.
+/// Makes the alert report that states whether the alert command for the earlier report `report`
+/// succeeded.
 fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     let (event, detail) = match result {
         Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),

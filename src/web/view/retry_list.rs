@@ -75,7 +75,8 @@ impl RetryPage {
         with_facts(index, predictor, retry_messages(index, &self.filter, most)?)
     }
 
-    /// Finds, in one journal, the first messages whose retry can never succeed.
+    /// Finds the oldest messages of one journal whose retry can never succeed. Finds at most one
+    /// message more than the page shows; the additional message means that the list continues.
     pub fn find_unretriable(
         &self,
         index: &IndexReader,

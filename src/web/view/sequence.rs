@@ -155,8 +155,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the form for the kind of a message. The form does not depend on whether the
-    /// recipient has handled the message.
+    /// Returns the form of arrow with which the diagram draws a message. The form depends on the
+    /// kind of the message, and not on whether the recipient has handled the message.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         match message.kind {

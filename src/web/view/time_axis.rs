@@ -21,7 +21,8 @@ const END: f64 = 0.06;
 /// Units of long times with their lengths in microseconds, longest first.
 const LONG_UNITS: [(&str, i64); 3] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000)];
-/// Permitted distances between two ticks, in seconds, from one second up.
+/// Permitted distances between neighbouring ticks of a time axis, in seconds, from one second to
+/// five days. [`step_of`] computes shorter and longer distances.
 const LONG_STEPS: [i64; 20] = [
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
     86_400, 172_800, 432_000,

@@ -14,8 +14,8 @@ const GAP_PARTS: i64 = 25;
 pub(super) struct BusyStretch {
     pub begin: i64,
     pub end: i64,
-    /// Beginning of the stretch on the bar, in microseconds from the beginning of the bar.
-    /// Shortened gaps and waits count with their drawn lengths.
+    /// Length of the timeline bar before this stretch of time, in microseconds. A gap or wait that
+    /// is drawn shorter than it lasted counts with the shorter duration.
     place: i64,
     /// Length of the stretch on the bar. A shortened wait is drawn shorter than its real duration.
     drawn: i64,
@@ -96,8 +96,8 @@ impl TimeScale {
         scale
     }
 
-    /// Returns the beginning of the first stretch and the end of the last stretch; `None` if there
-    /// is no stretch.
+    /// Returns the time at which the first open work began, and the time at which the last open
+    /// work ended. Returns `None` if no work was open at any time.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;
@@ -109,7 +109,7 @@ impl TimeScale {
         self.last
     }
 
-    /// Returns the stretches with open work, in their order.
+    /// Returns the stretches of time in which work was open, earliest first.
     pub fn stretches(&self) -> &[BusyStretch] {
         &self.stretches
     }
@@ -141,7 +141,8 @@ impl TimeScale {
         gaps.chain(waits)
     }
 
-    /// Returns the sum of the times that the bar leaves out.
+    /// Returns the total time that the timeline bar leaves out, because gaps and waits are drawn
+    /// shorter than they lasted.
     pub fn left_out(&self) -> Duration {
         self.cuts().map(|cut| cut.left_out).sum()
     }

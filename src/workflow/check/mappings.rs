@@ -50,8 +50,8 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key with which the setting `with` of a goal sets a child or an attribute of a
-/// payload: the name, which for an attribute begins with `@`.
+/// Returns the key of a child or attribute of a payload in the setting `with`, which fills in the
+/// payload of a goal's call. The key is the name; an attribute has an `@` before its name.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)

@@ -87,9 +87,10 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each wrong reference to another goal. The `needs` of the goal `number` must not name a
-/// member of another goal, such as a loop, unless `number` is a member of the same goal. The
-/// `context` of the goal `number` must name only goals that have ended when this goal starts.
+/// Reports wrong entries in the settings `needs` and `context` of the goal `number`. The setting
+/// `needs` must not name a goal that is a member of a loop or of another goal, unless the goal
+/// `number` is a member of the same goal. The setting `context` must name only goals that have
+/// ended before the goal `number` starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,

@@ -47,10 +47,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
-    /// question of the goal `asked`. Every goal that depends on `about` and on which `asked`
-    /// depends runs again too, and so does the goal `asked`. If `about` was corrected too often,
-    /// the goal `asked` fails instead.
+    /// Runs the goal `about` again with the correction `text`. A person gave this correction in
+    /// answer to the question of the goal `asked`. All goals between the two, which depend on
+    /// `about` and are dependencies of `asked`, run again too, and finally the goal `asked`. If
+    /// `about` was corrected too often, no goal runs again, and the goal `asked` fails.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);

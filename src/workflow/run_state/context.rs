@@ -17,8 +17,10 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the view of a goal: the input, the outputs of the goal's dependencies, members and
-    /// loop, and the entries `more`. Omits entries that none of `expressions` can select.
+    /// Builds the view of a goal, which is the XML document from which expressions select values.
+    /// The view contains the input of the run, the entries `more`, and the outputs of the goal's
+    /// dependencies, of its members, and of all goals in the loop around it. Omits each entry that
+    /// none of `expressions` can select.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -69,7 +71,9 @@ impl WorkflowRun<'_> {
         Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
     }
 
-    /// Returns the output that a verification or a supervision judges, as entries for the document.
+    /// Returns the output that a verifier or supervisor judges in the goal run `run`, as entries of
+    /// the document that the verifier or supervisor gets. Returns an empty list if `run` is no
+    /// verification and no supervision, or if there is no output.
     fn judged_entries(&self, run: &GoalRun) -> Vec<ContextEntry> {
         let Some(judged) = self.judged(run) else { return Vec::new() };
         match run.part {
@@ -227,8 +231,8 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Returns the ended goals that the document of the goal run `run` shows, in the order of the
-    /// graph.
+    /// Returns the ended goals whose outputs the document for the goal run `run` may show. This
+    /// document is the text that an agent gets as its task. Each goal comes after its dependencies.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
         let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();

@@ -59,9 +59,10 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that was verified or needs no verification. The output of an item goes to
-    /// the supervisor. If several agents carry out the goal, the supervisor judges their outputs
-    /// together, after all agents have ended.
+    /// Handles an output that the verifier accepted or that needs no verification. If the goal runs
+    /// once for each item, the output for this item goes to the supervisor, if the goal has one.
+    /// Otherwise, the output counts as a result of the goal, and the supervisor judges only the
+    /// output of the whole goal.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -144,8 +145,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Fails an item or the whole goal, because the verifier or supervisor itself failed and has no
-    /// retries left.
+    /// Handles the failure of a verifier or supervisor that has no retries left. If the output of
+    /// one item was under review, this item fails. Otherwise, the whole goal fails.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),

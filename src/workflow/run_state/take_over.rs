@@ -8,9 +8,9 @@ use super::{GoalState, RunState};
 
 impl RunState {
     /// Converts the state of an earlier run to the initial state of its retry. The retry runs the
-    /// goals `again`, all goals that depend on them, and all goals that have not ended. It takes
-    /// over the results of the other goals. A member of a list is treated like the outermost goal
-    /// that owns the list.
+    /// goals `again`, all goals that depend on them, and all goals that have not ended. The retry
+    /// keeps the results of all other goals. A goal that is a member of another goal, such as a
+    /// loop, is kept or runs again together with the outermost goal that contains it.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())

@@ -15,8 +15,8 @@ use crate::xml::shape::{QName, ShapeContent, ShapeId};
 /// State of parsing one action.
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
-    /// Whether the root element has no namespace. In such an action, an element name without a
-    /// prefix is looked up by its local name alone.
+    /// Whether the root element of the action was written without a namespace. If so, the parser
+    /// looks up each child that was written without a namespace by its local name alone.
     pub bare: bool,
     pub depth: usize,
     /// The first flaw, that is, the first defect after which the parser could go on. An action with
@@ -35,8 +35,9 @@ impl ActionReading {
         self.flaw.get_or_insert(note);
     }
 
-    /// Records a finding for the value at `start`, because it contains both raw and escaped
-    /// characters. `name` is the element or attribute that has this value.
+    /// Records a finding for the value that begins at `start`. The value contains an escaped
+    /// character, such as `&lt;`, but also a raw `<` or `&`, so the parser has not decoded it.
+    /// `name` is the element or attribute with this value.
     fn note_half_escaped(&mut self, start: usize, name: &str) {
         let message = format!(
             "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \

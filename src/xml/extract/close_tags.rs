@@ -243,8 +243,8 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Records a search without a result: adds the number of bytes from `from` to the end of the
-    /// received text to `vain`, the number of bytes that such searches have read.
+    /// Records that a search from the offset `from` to the end of the received text has found no
+    /// close tag. Adds the number of bytes that the search has read to `vain`.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }

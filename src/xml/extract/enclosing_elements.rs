@@ -1,6 +1,8 @@
-//! Detects values that would join two elements into one. Such a value contains the close tag of an
-//! element around it and, later, an open tag with the name of an element around it. The search for
-//! the end of a value therefore accepts no close tag that would give the value this content.
+//! Detects values that would join two elements into one, because a close tag is missing. For
+//! example, the first value in `<a><b>one</a><a><b>two</b></a>` must not extend to `</b>`. The
+//! value would contain `</a>` and then `<a>`, and `a` is the name of the element around the value.
+//! The search for the end of a value therefore skips a close tag with which the value would contain
+//! such a pair of tags.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
@@ -13,8 +15,8 @@ pub(super) struct EnclosingTags<'a> {
     /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
     /// an element around the value, as `</a>` does in `<a><b>value</a>`.
     is_left: bool,
-    /// Whether the value contains a close tag of an element around it and, after this tag, an open
-    /// tag with the name of an element around it.
+    /// Whether the value contains a tag that closes an element around the value, and later an open
+    /// tag with the name of the same element or of another element around the value.
     is_reopened: bool,
 }
 
@@ -39,7 +41,9 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether a value that ends at `to` would join two elements.
+    /// whether the value must not end at `to`, because it would join two elements. This is so if
+    /// [`Self::is_reopened`] is true. It is also so if the value contains two elements with the
+    /// name of an element around the value, and only one of them is closed before `to`.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -54,15 +58,15 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value would join two elements wherever it ends. This is so if it contains a
-    /// close tag of an element around it and, after this tag, an open tag with the name of an
-    /// element around it.
+    /// Whether the scanned part of the value already joins two elements, so that no close tag can
+    /// be the end of the value. The part then contains a tag that closes an element around the
+    /// value, and later an open tag with the name of an element around the value.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts a tag if an element around the value has the same name. `behind` is the text after
-    /// the `<` of the tag.
+    /// Counts a tag inside the scanned value, if the tag has the name of an element around the
+    /// value. `behind` is the text after the `<` of the tag.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

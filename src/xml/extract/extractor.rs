@@ -122,9 +122,9 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside a reasoning block. This is so if the prompt ended
-    /// with the open tag of the block. Returns false if more bytes are needed for the decision. No
-    /// item is final before this decision.
+    /// Decides whether the model turn begins inside a reasoning block, whose open tag then stands
+    /// in the prompt. Returns true if this is decided, with either result, and false if the
+    /// decision needs more bytes. No item of the turn is final before the decision.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

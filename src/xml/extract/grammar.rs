@@ -156,13 +156,14 @@ impl ActionGrammar {
         self.roots.contains_key(local)
     }
 
-    /// Whether a root element with this local name may be an action, reasoning or reserved.
+    /// Whether a root element with this local name may be an action, a reasoning block or a
+    /// reserved element.
     pub(super) fn means(&self, local: &str) -> bool {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// Whether a root element with this local name may be an action, reasoning or reserved. Faster
-    /// than [`Self::means`], but with false positives.
+    /// Whether a root element with this local name may be an action, a reasoning block or a
+    /// reserved element. Faster than [`Self::means`], but with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }

@@ -111,7 +111,8 @@ pub struct UnknownElement {
     /// The element as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// Whether the element contains an action, which was not executed.
+    /// Whether an action begins inside the element. The extractor returns only the whole element,
+    /// so the action is not executed.
     pub holds_action: bool,
     /// Byte range of the element in the turn.
     pub source: Range<usize>,

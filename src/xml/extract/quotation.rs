@@ -69,7 +69,8 @@ impl QuoteBlocks {
     }
 }
 
-/// Whether `line` is a quote line.
+/// Whether `line` is a line of a Markdown block quote: it begins with `>`, after at most three
+/// spaces.
 fn is_quote_line(line: &[u8]) -> bool {
     let indent = line.iter().take_while(|byte| **byte == b' ').count();
     indent <= INDENT_SPACES_MAX && line.get(indent) == Some(&b'>')

@@ -33,8 +33,9 @@ pub(super) struct PromptReasoning {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the reasoning that the prompt began, or `None` if the prompt began no reasoning.
-    /// Returns [`NeedMoreBytes`] while the received bytes do not decide this.
+    /// Returns the reasoning block whose open tag stands in the prompt, so that the model turn
+    /// contains only the close tag. Returns `None` if the turn does not begin inside a reasoning
+    /// block. Returns [`NeedMoreBytes`] if the received bytes do not show whether it does.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,

@@ -22,9 +22,10 @@ impl RescanLimiter {
         self.spent += undecided;
     }
 
-    /// Whether `turn` should be scanned again from `decided` on. This is the case if the earlier
-    /// scans were cheap enough, and if the new bytes, from `old` on, contain a `>`, a backtick or a
-    /// line break.
+    /// Whether the undecided end of `turn`, which begins at the offset `decided`, should be scanned
+    /// again. The new bytes, which begin at the offset `old`, must contain a `>`, a backtick or a
+    /// line break. In addition, all scans together, including this one, must read at most `SHARE`
+    /// times the length of the turn, plus `ALLOWANCE_BYTES`.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();

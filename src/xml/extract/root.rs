@@ -59,10 +59,10 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Finds the end of a broken action; nothing inside the action is executed. The action extends
-    /// to its close tag or, without a close tag, to `defect.resume`. If this offset is not set, the
-    /// action extends to the end of the turn or, in some cases of a malformed open tag, to the end
-    /// of the open tag.
+    /// Finds the end of a broken action; nothing before this end is executed. The action ends after
+    /// its close tag. Without a close tag, the action ends at the offset `defect.resume`. If this
+    /// offset is also `None`, the action usually ends with the turn. If its open tag is malformed,
+    /// and the defect is no unclosed or unknown child, the action ends after the open tag instead.
     fn broken(
         &mut self,
         tag: &OpenTag,

@@ -63,7 +63,9 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> TurnBytes<'a> {
-    /// Creates the view of a turn. The bytes before `decided` are no longer needed as text.
+    /// Wraps the received `bytes` of a model turn for searches. Checks the bytes from the offset
+    /// `decided` on for valid UTF-8 at once. Earlier bytes are checked only if they are read as
+    /// text.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
         // Searching backwards for an end costs more than searching for a start, and most texts
         // contain neither.

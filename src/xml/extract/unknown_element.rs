@@ -12,8 +12,9 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::{NeedMoreBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Names of the elements in which some model vendors wrap calls. An element with such a name is
-/// skipped if it contains only white space, whole actions and elements of this list.
+/// Names of the elements in which some model vendors wrap calls. If such a wrapper contains only
+/// white space, whole actions and further wrappers, its own tags count as text, and the actions
+/// inside it are executed.
 pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tool_call",
     "tool_calls",
@@ -28,8 +29,9 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// Classifies an element whose name has no namespace and is unknown to the agent. The element
-    /// is a vendor's wrapper around actions, a quotation, a refused action, or text.
+    /// Decides how to treat an element whose name has no namespace and is unknown to the agent. A
+    /// quoted element and an unclosed element are text. A vendor's wrapper is skipped, so that the
+    /// actions inside it are executed. Any other element is a refused action.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -73,13 +75,13 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// Returns the offset after the close tag of an unknown element; `None` if the element is not
-    /// closed. The search for the close tag skips code, quotations, reasoning and the values of
-    /// actions.
+    /// Returns the offset after the close tag of an unknown element, whose content begins at
+    /// `from`. Returns `None` if the element is not closed. A close tag in code, in a quotation, in
+    /// reasoning or in the value of an action does not count.
     ///
-    /// If this search fails, a skipped close tag may still end the element. If an action stands
-    /// before a close tag in code or in a quotation, the element extends to the end of this code or
-    /// quotation. The action then counts as inside the element, and is not executed.
+    /// There is one exception: all close tags of the element stand in code or in quotations, and an
+    /// action begins before one of them. The element then extends to the end of this code or
+    /// quotation, so that the action is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

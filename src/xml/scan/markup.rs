@@ -25,8 +25,9 @@ pub(super) enum MarkupKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
-    /// Whether the inside of the piece needs no further check. This holds for a start tag that
-    /// consists of an ASCII name without a prefix, and for a comment without `--`.
+    /// Whether the lexer already knows that the piece of markup is valid between its delimiters.
+    /// This is so for a tag that consists only of an ASCII name without a prefix, such as `<a>` or
+    /// `<a/>`, and for a comment without `--` in its text.
     pub plain: bool,
     /// Number of quoted values in a start tag.
     pub values: usize,
@@ -205,8 +206,8 @@ pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     Some(OPEN + at + CLOSE)
 }
 
-/// Returns the length of a comment that contains `--` only at its end. `inside` is the text after
-/// `<!--`.
+/// Returns the length of a comment, including its delimiters `<!--` and `-->`. `inside` is the text
+/// after `<!--`. Returns `None` if the comment is not closed, or if its text contains `--`.
 fn plain_comment(inside: &[u8]) -> Option<usize> {
     let short = head(inside).windows(2).position(|end| end == b"--");
     let at = short.or_else(|| memmem::find(inside, b"--"))?;

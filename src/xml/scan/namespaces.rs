@@ -30,7 +30,8 @@ pub(super) struct NamespaceTable<'a> {
     numbers: HashMap<Cow<'a, str>, NamespaceId>,
     /// Bindings of prefixes, the innermost last. The empty prefix stands for the default namespace.
     bindings: Vec<(&'a str, NamespaceId)>,
-    /// For each open element, the number of bindings outside it.
+    /// For each open element, the length of `bindings` before the element's own declarations. When
+    /// the element is closed, `bindings` is cut to this length.
     marks: Vec<usize>,
 }
 

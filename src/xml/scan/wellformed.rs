@@ -44,9 +44,10 @@ impl RootElements {
     }
 }
 
-/// Checks `text` from `start` to its end, including forbidden markup and limits. A valid text needs
-/// one pass. After a violation, the earlier stages check the remaining text, because a violation of
-/// an earlier stage is reported even if it comes later in the text.
+/// Checks `text` from `start` to its end. Reports forbidden markup first, then an exceeded limit,
+/// and only then malformed XML, even if the malformed XML comes first in the text. A valid text
+/// needs one pass. If this pass finds a violation, the remaining text is checked for violations
+/// that must be reported first.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -80,9 +81,10 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation to report: the first violation that an earlier stage finds in the text
-/// from `at` on, or `violation` if the earlier stages find none. `bounds` has already counted the
-/// elements and attributes before the offset `counted`.
+/// Returns the violation to report after the check has found `violation`. If the text from `at` on
+/// contains a violation that must be reported first, such as forbidden markup, returns that one.
+/// `bounds` has already counted the elements before the offset `counted`, so the check of the
+/// limits continues at this offset.
 #[cold]
 fn first(
     text: &str,

@@ -30,9 +30,9 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// The provider that wrote native calls in earlier answers, and to which these calls are
-    /// rendered again in the form of its API, together with their results. Native calls and results
-    /// of other providers are rendered as XML.
+    /// The provider for which the conversation is rendered. Native calls that this provider wrote
+    /// in earlier turns become blocks of its API, together with their results. Native calls and
+    /// results of other providers become XML. If `None`, all native calls become XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }

@@ -22,7 +22,8 @@ pub(super) enum RenderedMessage<'a> {
         text: Cow<'a, str>,
         payload: bool,
     },
-    /// The text of a separate block, with its tags.
+    /// A message that the prompt shows as this text alone, without the element `tool_result` around
+    /// it. An example is a request of a client.
     Plain(String),
 }
 
@@ -109,8 +110,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Returns the full text of a message as the prompt of `viewer` shows it. Returns the full text
-/// even if the prompt shows a placeholder instead.
+/// Returns the full text of a message in the form in which the prompt of `viewer` shows messages.
+/// If the prompt replaces this message by a placeholder, returns the text that is replaced.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }

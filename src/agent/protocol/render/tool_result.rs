@@ -45,8 +45,10 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with the content of its CDATA sections and comments escaped. Only there can
-/// well-formed XML contain unbalanced tags. So the result cannot close the elements around it.
+/// Returns the payload with its CDATA sections replaced by escaped text, and with the content of
+/// its comments escaped. After this, all tags in the payload are balanced, so the payload cannot
+/// close an element around it. Processing instructions need no escaping, because no payload may
+/// contain them.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

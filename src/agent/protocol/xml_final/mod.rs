@@ -24,8 +24,9 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Last line of a report that the provider has cut off at its maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
-/// Rules for elements in the text of a model that writes its final report into a slot, which is an
-/// element whose name contains a nonce.
+/// Rules of the transport `xml-final`, with which a model writes its final report into an element
+/// of its text, the slot. The rules decide whether an element in the text is accepted, refused, or
+/// answered with feedback.
 pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
     pub slots: &'a TurnSlots,
@@ -182,8 +183,8 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     found.unwrap_or(text)
 }
 
-/// Returns findings about unknown elements by which the model probably meant a slot, which is this
-/// turn's element for a report.
+/// Returns a finding for each unknown element that the model apparently meant as a slot, which is
+/// this turn's element for a report.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -193,8 +194,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element by which the model probably meant a slot, which is
-/// the turn's element for a report. Returns `None` for other elements.
+/// Returns the finding about an unknown element that the model apparently meant as a slot, which is
+/// the turn's element for a report. Returns `None` for any other unknown element.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -10,8 +10,9 @@ const PROGRESS: &str = "PROGRESS";
 /// Number of hexadecimal digits in a nonce, which follow its first character `k`.
 const NONCE_DIGITS: usize = 8;
 
-/// The slots of one turn, which are elements of the model's text. One slot takes the final report.
-/// The other is for progress reports: it is recognized, but its content is not accepted.
+/// The slots of one turn: two elements that the model can write in its text. One slot takes the
+/// final report. The other slot is for progress reports: the content of this slot is dropped, and
+/// the model gets feedback that progress reports are not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
@@ -77,8 +78,8 @@ impl TurnSlots {
         })
     }
 
-    /// Returns the placeholder for a slot with a final report, which stands for this element in
-    /// texts about any turn. It contains no nonce.
+    /// Returns an example of the slot that takes the final report. The example contains the word
+    /// `NONCE` in place of a turn's nonce, so it fits any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
