@@ -1,7 +1,7 @@
 //! The live channel (the present states and texts of model calls) of agents on other machines
-//! (docs/PROTOCOL.md, section 13). While an operator reads model texts at a pump, the pump repeatedly
-//! requests these texts from the agents' hosts. A host sends texts only to pumps with a recent
-//! request.
+//! (docs/PROTOCOL.md, section 13). While an operator reads model texts at a pump, the pump
+//! repeatedly requests these texts from the agents' hosts. A host sends texts only to pumps with a
+//! recent request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -179,8 +179,8 @@ impl Core {
         }
     }
 
-    /// Processes the outcome of a listener that is not an agent. Either all payloads of the outcome
-    /// are accepted, or none is.
+    /// Processes the outcome of a listener that is not an agent. If the gate refuses one payload of
+    /// the outcome, none is accepted. A later refusal, such as `busy`, concerns one payload alone.
     fn listener_outcome(
         &mut self,
         step: &mut Step,
