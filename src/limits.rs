@@ -842,9 +842,9 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
 /// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of heads whose heads stay in memory. A head is the last record of a tree.
-/// Each record that a tree gets counts as a use of its head, and so does each load of the head into
-/// memory.
+/// Number of the most recent uses of heads, over all trees, that keep the used head in memory. A
+/// head is the last record of a tree. Each record that a tree gets is a use of its head, and so is
+/// each load of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads without
 /// recent uses from memory to a working file. The number is large, so that each move writes many

@@ -59,8 +59,8 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copied checkpoints that cover lost records. They are to be removed from the file of copies.
-    /// Empty unless an operator accepts a loss of records when the journal is opened.
+    /// Copied checkpoints that cover lost records, and that must be removed from the file with the
+    /// copies. Empty unless an operator accepts a loss of records when the journal is opened.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,

@@ -101,9 +101,9 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Adds `piece` to the text. Returns the text that can be passed on now, with [`HIDDEN`] in
-    /// place of the provider's API key. Returns `None` if the caller can pass on `piece` itself,
-    /// unchanged.
+    /// Adds `piece` to the streamed text. Returns the text that can be passed on now, with
+    /// [`HIDDEN`] in place of the provider's API key. Returns `None` if the caller can pass on
+    /// `piece` itself, unchanged.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;

@@ -114,9 +114,10 @@ struct ReloadableAgent {
 }
 
 impl HostedAgents {
-    /// Starts a host in this process for each of `agents`. Each agent gets its own connection to
-    /// NATS. If `keys` is a directory, the connection uses the agent's secret NATS key in this
-    /// directory; otherwise, the connection uses the NATS credentials of the config.
+    /// Starts a host for each agent in `agents`, so that the agent runs in this process. Each agent
+    /// gets its own connection to NATS. If `keys` names a directory, the connection uses the
+    /// agent's secret NATS key in this directory; otherwise, the connection uses the NATS
+    /// credentials of the config.
     ///
     /// # Errors
     ///

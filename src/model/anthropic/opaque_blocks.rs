@@ -13,7 +13,7 @@ pub(super) struct OpaqueBlock<'a> {
     /// Number of bytes of the answer's text before the block.
     #[serde(rename = "text")]
     pub text: usize,
-    /// Number of native calls of the answer before the block.
+    /// Number of native calls that come before the opaque block in the answer.
     #[serde(rename = "calls")]
     pub calls: usize,
     #[serde(rename = "block", borrow)]

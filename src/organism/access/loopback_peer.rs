@@ -81,7 +81,7 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
 }
 
 /// Whether at least one of the processes `pids` is hosted, that is, a pump of this organism started
-/// it. `is_hosted` decides this for one process. It returns `None` if the ancestry of the process
+/// it. `is_hosted` decides this for one process, and returns `None` if the ancestry of the process
 /// cannot be determined, usually because the process has exited. Such a process counts as hosted if
 /// `is_still_owner` returns true, that is, if the process may still own the socket.
 ///

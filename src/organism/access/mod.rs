@@ -175,8 +175,9 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Returns the error message for a refused request of an operator. The operating system does
-    /// not show which process sent this request, and no operator of the config signed the request.
+    /// Returns the error message for a refused request that only an operator may send. The
+    /// operating system does not show which process sent this request, and no operator of the
+    /// config signed the request.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
