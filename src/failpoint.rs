@@ -84,8 +84,9 @@ pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Marks the failpoint `place` as [`failpoint`] does, for a pass that concerns the conversation
-/// thread `thread`.
+/// Marks a place in the code where a test can stop the program, as [`failpoint`] does. The code at
+/// this place works for the conversation thread `thread`, and a test can limit the failpoint to
+/// certain conversation threads.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

@@ -405,8 +405,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the attempt number that a pump of this epoch gives to preview requests. In this
-    /// number, `n` is 0; in the numbers of other attempts, `n` is at least 1.
+    /// Returns the attempt number `epoch.0`. A pump of this epoch gives this number to each preview
+    /// request. All other attempts have a number `epoch.n` in which `n` is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

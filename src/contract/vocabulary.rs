@@ -14,9 +14,9 @@ pub enum Meaning {
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// A payload that continues the sender's own call, instead of opening another call. For an
-    /// agent, this is each payload that the agent accepts. For a workflow, this is the payload with
-    /// which a run records its definition.
+    /// A payload that the sender sends to itself, to continue its current call instead of opening
+    /// another call. An agent may send itself each payload that it accepts. A workflow may send
+    /// itself only the payload with which a run records its definition.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
     /// sender's own result, and the sender does not receive it.
@@ -192,10 +192,10 @@ pub(super) fn vocabulary_of(
     Vocabulary { names, has_goals, typed_answers, delegates }
 }
 
-/// Finds local names with two meanings. Each local name must have one meaning, because an agent may
-/// write a name without its namespace. Two answers to goals may share a local name, because each
-/// call permits only one answer. For the same reason, two delegation payloads may share a local
-/// name.
+/// Returns an error for payload names of an agent that have the same local name. An agent may write
+/// a name without its namespace, so the local name must be unambiguous. Two payloads that answer
+/// goals may share a local name, because a call permits only one of them. Two delegation payloads
+/// may also share one, because a call permits only one of these payloads too.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

@@ -114,7 +114,8 @@ pub enum MessageKind {
     /// caller's own call.
     #[serde(rename = "reply")]
     Reply,
-    /// The message continues an agent's own call.
+    /// A listener sends the message to itself, to continue the call that it is handling. Agents
+    /// send such messages, and each run of a workflow records its definition with one.
     #[serde(rename = "self")]
     Own,
     /// The message is recorded but not delivered.

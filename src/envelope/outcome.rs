@@ -36,8 +36,9 @@ pub struct Turn {
     /// of these payloads, and does not record them with the turn.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// Texts of the model request that are not in the thread, such as the prompt. The record of the
-    /// turn omits these texts; the journal stores them under the digest that the note contains.
+    /// Texts of the model request that are not in the thread, such as the system prompt. The record
+    /// of the turn does not contain these texts. The journal stores them apart from the record,
+    /// under the digest that [`Turn::note`] contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
     /// In a fork, the position of the source's record with the turn that this turn repeats. `None`

@@ -65,8 +65,9 @@ pub enum RefusalRule {
     /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// The client has already used its key for the submission with another payload. With this key,
-    /// a client marks a repetition of a submission.
+    /// The client has already used the key of the submission. With a key, a client marks
+    /// repetitions of one submission. The earlier submission has another payload, or an operator
+    /// retries a submission that the client has already repeated.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// The payload calls an agent in the sender's own thread. The agent's current call in this
@@ -159,9 +160,9 @@ impl RefusalRule {
         )
     }
 
-    /// Returns the refusal rule for a defect in a model's text. `code` is the code of the finding,
-    /// which describes the defect. The rule does not depend on the transport, the form in which the
-    /// model writes its actions.
+    /// Returns the refusal rule for a kind of defect in a model's text. `code` is the code of the
+    /// kind, such as `json-type`. The rule is the same whether the model writes its actions as XML
+    /// or as native tool calls.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"

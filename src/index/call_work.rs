@@ -113,7 +113,7 @@ struct MessageWindow {
     thread: i64,
     from_seq: i64,
     end_seq: i64,
-    /// Position of the first of these messages.
+    /// Position of the first message in the window; 0 if `from_seq` is 0.
     from: i64,
     /// Position of the first message after the window.
     end: i64,

@@ -25,7 +25,7 @@ pub struct OpenDelivery {
     pub handed_over: i64,
 }
 
-/// A call's wait for a person that has not ended.
+/// The present wait of an open call for a person, such as for an approval.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
     pub position: u64,
@@ -42,7 +42,8 @@ pub struct CallRow {
     pub thread: i64,
     pub caller: i64,
     pub listener: i64,
-    /// Whether a client or another thread opened the call.
+    /// Whether the opener of the call is outside the call's thread: a client, or a call in another
+    /// thread.
     pub outside: bool,
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
@@ -50,8 +51,9 @@ pub struct CallRow {
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Code of the error that ended the call, or the local name of its payload, as a number from
-    /// the index's table of names. `None` if no error ended the call.
+    /// Name of the error that ended the call, as its number in the index's table of names. The name
+    /// is the error's code, or the local name of the error's payload if the error has no code.
+    /// `None` if no error ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,

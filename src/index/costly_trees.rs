@@ -21,7 +21,8 @@ pub struct CostlyTree {
     pub currency: Option<String>,
 }
 
-/// SQL expression for the currency of one of a tree's model calls.
+/// SQL expression for the currency of a tree's cost, taken from any one of the tree's model calls
+/// that states a currency.
 const CURRENCY: &str = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
                         CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
 

@@ -7,10 +7,10 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the index's number of the thread to whose timeline the entries of `record` belong,
-/// except for entries that name a thread themselves. Returns `None` if the input of the record
-/// names no known thread or call. Must be called before the facts of the record, which are changes
-/// of the state, are applied: they may close the call by which this function finds the thread.
+/// Returns the index's number of the thread for which [`count`] counts those timeline entries of
+/// `record` that name no thread themselves. Returns `None` if the input of the record names no
+/// known thread or call. Must be called before the state changes in `record.facts` are applied,
+/// because they may close the call whose thread is returned.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }

@@ -134,8 +134,9 @@ fn unless_stopped<T: Send>(
     })
 }
 
-/// Completes a build after all rows are written: makes the SQL indexes in `db`, and copies the
-/// words into `db`.
+/// Completes the build of an index after all rows are written: makes the SQL indexes in the
+/// database `db`, and copies the full-text words of messages and refusals from the database at
+/// `words` into `db`.
 fn complete(
     db: Connection,
     word_thread: WordThread,

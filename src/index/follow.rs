@@ -75,7 +75,9 @@ pub fn follow(
     }
 }
 
-/// Opens or builds the index, and writes it until `next` ends the session or the file is unusable.
+/// Opens or builds the index at `path`, and writes it up to each position that `next` returns. Ends
+/// when `next` returns `None`, when `is_stopped` stops a build, or when the index file is unusable,
+/// for example because it was deleted.
 fn write_session(
     path: &Path,
     journal: &JournalReader,

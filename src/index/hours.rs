@@ -168,8 +168,9 @@ impl<'d> HourRows<'d> {
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Counts `count` refusals. `n` is the number of the refusal's row; `None` if the refusals have
-    /// no row.
+    /// Adds `count` refusals to the totals of the hour that contains `time`. `n` is the number of
+    /// the row of a single refusal. `n` is `None` if the record states only how many refusals there
+    /// were, so that they have no rows.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {

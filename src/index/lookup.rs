@@ -24,7 +24,8 @@ pub struct MessageSelector {
 }
 
 impl MessageSelector {
-    /// Minimum number of digits in a selector.
+    /// Minimum number of hexadecimal digits of a message's id with which the message can be
+    /// selected.
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 

@@ -8,7 +8,8 @@ use crate::ids::PayloadName;
 
 type NumberedNames<K> = HashMap<K, i64, foldhash::fast::RandomState>;
 
-/// Numbers of names, kept in memory after their first use.
+/// Table of names in the index, which gives each name a number. Used names and their numbers are
+/// kept in memory.
 pub struct NameTable<'d> {
     db: &'d Connection,
     texts: NumberedNames<Box<str>>,

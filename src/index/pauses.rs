@@ -35,12 +35,14 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// The share of a tree's open work that the pump does not hand over because of pauses.
+/// Extent to which pauses keep the pump from handing over a tree's open work to listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
-    /// All open work of the tree. A pause of everything or of the root thread is in force.
+    /// The pump hands over no open work of the tree, because a pause of the whole organism or of
+    /// the tree's root thread is in force.
     Whole,
-    /// A part of the open work. A pause of a subthread or of a listener is in force.
+    /// The pump hands over only a part of the tree's open work, because a pause of a subthread, or
+    /// of a listener with an open call in the tree, is in force.
     Some,
 }
 

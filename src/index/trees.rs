@@ -31,7 +31,8 @@ pub struct TreeFilter {
     pub agent: Option<String>,
     /// Local name or `{namespace}local` of a payload that must be in the tree.
     pub payload: Option<String>,
-    /// Amount that the cost of the tree's model calls must exceed.
+    /// Amount of money. The filter selects only trees whose model calls cost more than this amount
+    /// in total.
     pub cost_over: Option<Money>,
     /// Whether to select only trees in which an attempt or a call has failed.
     pub has_errors: bool,
@@ -71,8 +72,8 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// The share of the tree's open work that is not handed over because of pauses; `None` if no
-    /// pause concerns this work.
+    /// Whether pauses keep the pump from handing over all of the tree's open work, or a part of it.
+    /// `None` if no pause concerns the tree, or if the tree has no open work.
     pub pause: Option<PausedPart>,
     /// If the status is `failed`, the reason why the last failed call of the root thread failed:
     /// the name of the fault and its details, shortened. Only calls that a client or another thread
@@ -348,8 +349,8 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Adds the condition that the index stores `name` for the tree in the role `role`, such as the
-    /// role of a called listener.
+    /// Adds to `all` the condition that `name` occurs in the tree in the role `role`: as a called
+    /// listener, as an agent that took a turn, or as a payload.
     fn add_name(
         &self,
         all: &mut TreeConditions,

@@ -48,7 +48,8 @@ impl WordTable {
     }
 }
 
-/// Texts of messages and refusals with their numbers, in ascending order of the numbers.
+/// Batch of texts of messages and refusals. Each message or refusal has a number in the index, and
+/// the texts are in ascending order of these numbers.
 #[derive(Debug, Default)]
 struct WordBatch {
     /// Texts of all messages and refusals of the batch, one after another.
@@ -61,11 +62,13 @@ enum WordRequest {
     Add(WordBatch),
     /// Commits everything added before, and sends the result.
     Commit(Sender<rusqlite::Result<()>>),
-    /// Merges all segments of the full-text table, and sends the result.
+    /// Merges all segments of the full-text table, and then sends the success or the error of the
+    /// merge through the channel.
     Merge(Sender<rusqlite::Result<()>>),
 }
 
-/// Handle to the thread that writes words. The thread ends when the handle is dropped.
+/// Handle to the operating-system thread that writes the words of messages and refusals into a
+/// full-text table during the first build of an index. The thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
     /// Queue of requests to the thread. Its length is bounded, because the builder may make texts
@@ -75,7 +78,9 @@ pub struct WordThread {
 }
 
 impl WordThread {
-    /// Starts a thread that writes into `words`, the result of [`open`].
+    /// Starts an operating-system thread that writes the words of messages and refusals into a
+    /// database. `words` contains the connection to this database, and the number of the last
+    /// message or refusal whose words are already in it. [`open`] returns both.
     pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
         let (db, last) = words;
         let writer = WordWriter { db, last };
@@ -85,8 +90,8 @@ impl WordThread {
         Ok(Self { batch: WordBatch::default(), requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Adds the words of the message or refusal with the number `n`. An error of the thread is
-    /// returned by the next [`Self::commit`].
+    /// Adds the words of the message or refusal with the number `n`. If the operating-system thread
+    /// that writes words into the database fails, the next [`Self::commit`] returns the error.
     pub fn add(&mut self, n: i64, text: &str) {
         self.batch.text.push_str(text);
         self.batch.ends.push((n, self.batch.text.len()));

@@ -215,8 +215,9 @@ pub fn match_query(text: &str) -> Option<String> {
     (!terms.is_empty()).then(|| terms.join(" AND "))
 }
 
-/// Adds the terms for words that follow each other. Runs in scripts without spaces, such as
-/// Chinese, become terms of their own.
+/// Splits `text` at each run of characters in a script without spaces, such as Chinese. Adds one
+/// search term for each run, and one for each other part of `text`. The words of one term must
+/// follow each other in a message.
 fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     let mut run = Vec::new();

@@ -33,17 +33,20 @@ use super::{
 /// Progress of the proof, which verifies the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// Position of the first record after the snapshot. The start of the pump verified the records
-    /// from this position on. The proof verifies the earlier records.
+    /// Position of the first record after the snapshot from which the pump started. The start of
+    /// the pump verified the records from this position on. The proof, a thread in the background,
+    /// verifies the earlier records.
     from: Position,
-    /// Position of the last record that the proof has verified. The proof verifies the records in
-    /// ascending order, up to the record before `from`.
+    /// Position of the last record that the proof, the verification in the background, has verified
+    /// so far. The proof verifies the records from the first one up to the snapshot, in ascending
+    /// order.
     proved: AtomicU64,
     has_passed: AtomicBool,
     /// Whether the proof found errors in the journal's table of trees, which states the last record
     /// of each tree. The table must then be written again.
     has_wrong_trees: AtomicBool,
-    /// Whether the thread of the proof has ended.
+    /// Whether the operating-system thread that verifies the records before the snapshot has ended.
+    /// The thread also ends if the verification fails or is stopped.
     has_ended: Mutex<bool>,
     ended: Condvar,
     /// The failure of the proof; `None` if the proof has not failed, or after the journal's writer
@@ -86,8 +89,9 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the position of the first record after the snapshot, from which on all records are
-    /// verified. Returns `None` once the proof has verified all earlier records too.
+    /// Returns the position from which on all records are verified, which is the position of the
+    /// first record after the snapshot. Returns `None` once the thread in the background has
+    /// verified all earlier records too.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }

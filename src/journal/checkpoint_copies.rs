@@ -36,9 +36,9 @@ impl CheckpointCopies {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
 
-    /// Reads the copies of `journal` in `directory`. Returns no copies if the file does not exist
-    /// yet. `Err` explains why the copies cannot be read, or states that the read took longer than
-    /// [`limits::BOUNDS_TIMEOUT`].
+    /// Reads the copied checkpoints of `journal` from the journal's file in `directory`. Returns no
+    /// copies if this file does not exist yet. `Err` explains why the copies cannot be read, or
+    /// states that the read took longer than [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();

@@ -76,9 +76,9 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Removes the checkpoints in `given_up` from the file of copies. First saves that file under
-    /// another name. The checkpoints in `given_up` cover lost records, and an operator has accepted
-    /// the loss.
+    /// Removes the checkpoints in `given_up` from the file with the copied checkpoints of
+    /// `journal`. First saves a copy of this file under another name. The checkpoints in `given_up`
+    /// cover lost records, and an operator has accepted the loss.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
@@ -101,7 +101,8 @@ impl CopyDirectory {
         Some(self.copier.as_ref().map(CheckpointCopier::counts).unwrap_or_default())
     }
 
-    /// Waits briefly until all checkpoints that are due are copied.
+    /// Queues the checkpoints that are due, and waits a short time until they are copied. The next
+    /// start of the pump copies the checkpoints that are still missing.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

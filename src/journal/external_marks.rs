@@ -63,13 +63,17 @@ pub(super) struct ExternalMarks {
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
-    /// The error for the first record that contradicts a mark.
+    /// The error for the first record that contradicts the watermark, which names the last
+    /// acknowledged record, or the latest checkpoint in the state directory.
     disagreement: Option<Error>,
 }
 
 impl ExternalMarks {
-    /// Reads the marks of `journal`, whose file is in `data`. `copies` is the directory with copies
-    /// of the journal's checkpoints. If a copy cannot be read, only logs the reason.
+    /// Reads the data outside the journal's file that shows which records `journal` had: the
+    /// watermark with the last acknowledged record, the latest checkpoint, and copied checkpoints.
+    /// `data` is the directory with the journal's file; `copies` is the directory with copied
+    /// checkpoints. If the copied checkpoints cannot be read, logs the reason and continues without
+    /// them.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -85,13 +89,14 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Sets the losses that operators accepted up to the snapshot from which a start continues.
-    /// `losses` come from the recorded actions up to the snapshot. `checkpoint` is the checkpoint
-    /// of the snapshot, and `hash` is the hash of the record at its position.
+    /// Sets the losses of records that operators accepted before the snapshot from which a start
+    /// continues. `losses` come from the recorded actions up to the snapshot. `checkpoint` is the
+    /// checkpoint of the snapshot, and `hash` is the hash of the record at its position.
     ///
     /// # Errors
     ///
-    /// Returns an error if the watermark names another record at the position of `checkpoint`.
+    /// Returns an error if the watermark names the position of `checkpoint` as the last
+    /// acknowledged record, but with a hash other than `hash`.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -107,7 +112,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds `later`: losses that operators accepted in records after the snapshot.
+    /// Adds losses of records that operators accepted. `later` contains the losses from all
+    /// recorded actions of operators, including the actions after the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -121,12 +127,15 @@ impl ExternalMarks {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }
 
-    /// Returns the latest position that one of the marks names.
+    /// Returns the highest position that the watermark, the latest checkpoint in the state
+    /// directory, or a copied checkpoint names; 0 if none of them exists.
     pub fn acknowledged(&self) -> Position {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
 
-    /// Refuses a journal that ends at `last` if a mark names a later record.
+    /// Returns an error if the journal lacks records: the journal ends at the record `last`, but
+    /// the watermark or a checkpoint names a later record. Also returns an error if the journal has
+    /// replaced another journal that had acknowledged records.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -201,10 +210,11 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks of lost records if a recorded action of an operator accepts the loss. The
-    /// files can still contain these marks: a pump records the action before it removes the marks,
-    /// and may die in between. Returns the last record before the loss; `None` if neither the
-    /// watermark nor the latest checkpoint was removed.
+    /// Removes the watermark, the latest checkpoint and the copied checkpoints from memory if they
+    /// name lost records, and a recorded action of an operator accepts the loss. They can still be
+    /// in their files: a pump records the action before it changes these files, and may die in
+    /// between. Returns the last record before the loss; `None` if neither the watermark nor the
+    /// latest checkpoint was removed.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -238,7 +248,10 @@ impl ExternalMarks {
         kept
     }
 
-    /// Returns the first contradiction between the records and the marks as an error.
+    /// Returns an error if a record contradicts the watermark or a checkpoint outside the journal's
+    /// file. The error concerns the first record that contradicts the watermark or the latest
+    /// checkpoint. Without such a record, it concerns the first record that contradicts a copied
+    /// checkpoint.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),
@@ -247,9 +260,10 @@ impl ExternalMarks {
         }
     }
 
-    /// Removes the marks of records after `last`, and returns the loss. An operator accepts the
-    /// loss of these records. `last` is the last record of the journal, and `inside` is the last
-    /// checkpoint in its file.
+    /// Removes the watermark and the latest checkpoint from memory if they name records after
+    /// `last`, the last record of the journal. Returns the loss of these records, which an operator
+    /// accepts. `outside` contains the checkpoints in the state directory, and `inside` is the last
+    /// checkpoint in the journal's file.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -278,8 +292,8 @@ impl ExternalMarks {
         loss
     }
 
-    /// Removes the copied checkpoints after the record `last`, and returns them. An operator
-    /// accepts the loss of the records after `last`.
+    /// Removes the copied checkpoints after the record `last` from memory, and returns them. The
+    /// caller must know that an operator accepts the loss of the records after `last`.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);
         self.copies.lines.split_off(kept)

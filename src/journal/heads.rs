@@ -33,7 +33,8 @@ pub struct TreeHead {
     pub(super) is_summed: bool,
     /// Whether the head is unchanged since the last call of [`TreeHeads::saved`].
     pub(super) is_saved: bool,
-    /// Whether the working file contains the present state of this head.
+    /// Whether the present state of this head is stored in the working file, a temporary database
+    /// for heads that leave memory.
     pub(super) is_stored: bool,
 }
 
@@ -64,27 +65,31 @@ enum UnsavedHeads {
 /// The store for heads that are not in memory, and the data that decides which heads leave memory.
 #[derive(Debug)]
 struct AbsentHeads {
-    /// Directory of the working file.
+    /// Directory of the working file, a temporary database for heads that leave memory.
     directory: PathBuf,
     /// The working file; `None` until a head is stored. Most organisms never store one.
     store: Option<HeadStore>,
-    /// Uses of the heads in memory, oldest first. Each entry contains the root of a tree, and the
-    /// position of the tree's last record when its head was used. If the tree has got a further
-    /// record since, the entry is outdated: `used` contains a later entry of the tree.
+    /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
+    /// position of the tree's last record at the time of the use. An entry counts only until the
+    /// tree gets another record, which adds a new entry for the tree.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
-    /// Number of uses in `used` at which heads move from memory to the working file.
+    /// Number of entries in `used` at which the least recently used heads move from memory to the
+    /// working file, a temporary database.
     full_at: usize,
 }
 
-/// Bounds for the heads in memory, as numbers of uses of heads. The same head may be used several
-/// times. A head is used when its tree gets a record, or when the head is loaded into memory.
+/// Limits that decide which heads leave memory. Both limits are numbers of uses. A head, which is
+/// the last record of a tree, is used when its tree gets a record, and when the head is loaded into
+/// memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of latest uses of heads. The heads of these uses stay in memory.
+    /// Number of the most recent uses whose heads stay in memory. Several of these uses may be uses
+    /// of one head.
     kept: usize,
-    /// Number of older uses, besides the latest `kept` uses, that are collected before heads leave
-    /// memory. Then all heads without a later use leave memory together.
+    /// Number of uses that must occur, besides the `kept` most recent ones, before heads leave
+    /// memory. Then all heads without a use among the `kept` most recent uses leave memory
+    /// together.
     batch: usize,
 }
 
@@ -538,8 +543,8 @@ mod tests {
     use crate::journal::record_hash;
     use crate::thread::Input;
 
-    /// Creates heads of which only a few stay in memory. The others are in a working file in
-    /// `directory`.
+    /// Creates the heads of an empty journal, of which at most 12 stay in memory. The other heads
+    /// move to a working file in `directory`.
     fn small(directory: &Path) -> TreeHeads {
         let mut heads = TreeHeads::in_directory(directory);
         let absent = heads.absent.as_mut().unwrap();

@@ -20,7 +20,8 @@ use crate::pump::driver::PumpSink;
 use crate::trace::SpanTracer;
 use crate::workflow::{RunDefinitions, WorkflowHandler};
 
-/// Makes the hosts of one pump. Contains everything that these hosts share.
+/// Factory for the hosts of one pump, with everything that these hosts share. A host runs one
+/// listener for the pump: in this process, as a child process, or over NATS.
 pub(super) struct HostFactory {
     pub sink: Arc<PumpSink>,
     pub runtime: runtime::Handle,

@@ -221,9 +221,9 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Finds other data directories of organisms with the name of this project's organism, if they
-/// contain a journal and lie where organisms keep their data by default. Leaves out `data`, the
-/// default directory of this project.
+/// Finds the data directories from which this project could adopt a journal: those that lie beside
+/// `data`, contain a journal, and belong to an organism with the same name as this project's
+/// organism. `data` is the default directory of this project.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -245,7 +245,8 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
     Ok(earlier)
 }
 
-/// Result of an adoption.
+/// Result of [`adopt`], with which this project takes over the journal of a project at another
+/// path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
     /// Path of the previous project. `None` if the journal stated none.

@@ -34,8 +34,8 @@ pub struct ResidentCore {
 #[derive(Debug, Clone, Copy)]
 pub struct ResidencyLimits {
     pub trees: usize,
-    /// Maximum sum of the numbers of threads in all trees at rest. A tree is at rest if it has no
-    /// open call.
+    /// Maximum number of threads that the trees at rest in memory have together. A tree is at rest
+    /// if nothing in the tree is open, such as a call or a timer.
     pub threads: usize,
     /// Maximum number of trees in memory whose open calls only wait for persons or timers.
     pub waiting: usize,
@@ -69,9 +69,9 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Number of entries in `trees` and `keys` that the next eviction requires; 0 if it may run as
-    /// soon as a limit is exceeded. After an eviction that had to leave trees in memory, the number
-    /// is higher than the number of entries then. So the next eviction does not examine the same
+    /// Minimum number of entries in `trees` and `keys` together at which the next eviction may run;
+    /// 0 if there is no minimum. An eviction that had to leave trees in memory sets the minimum
+    /// above the number of entries at that time. So the next eviction does not examine the same
     /// trees again before more entries have come.
     retry_at: usize,
 }
@@ -83,10 +83,10 @@ struct WaitingTrees {
     /// One entry for each time that a tree began to wait. If the tree has got a later record since,
     /// the entry is outdated and is ignored.
     trees: VecDeque<RestingEntry>,
-    /// Number of entries that the next eviction requires; 0 if it may run as soon as the limit is
-    /// exceeded. After an eviction that had to leave trees in memory, the number is higher than the
-    /// number of entries then. So the next eviction does not examine the same trees again before
-    /// more entries have come.
+    /// Minimum number of entries in `trees` at which the next eviction may run; 0 if there is no
+    /// minimum. An eviction that had to leave trees in memory sets the minimum above the number of
+    /// entries at that time. So the next eviction does not examine the same trees again before more
+    /// entries have come.
     retry_at: usize,
 }
 
@@ -199,7 +199,7 @@ impl ResidentCore {
         self.resting.as_ref().is_some_and(|resting| resting.store.has_failed())
     }
 
-    /// Changes the core before its boot.
+    /// Applies `change` to the inner [`Core`], for example to set its contracts before the boot.
     #[must_use]
     pub fn map(self, change: impl FnOnce(Core) -> Core) -> Self {
         Self { core: change(self.core), ..self }
@@ -507,10 +507,11 @@ impl RestingTrees {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts trees that cannot leave yet back into the queue. `is_done` is true if all examined
-    /// trees have left memory. If `is_done` is false, the next attempt waits until the number of
-    /// entries has grown by at least half. So each tree is examined only a bounded number of times,
-    /// even if the working file can never be written.
+    /// Puts the trees that an eviction could not remove from memory back into the queue. `is_done`
+    /// is false if there are such trees, or if the eviction could not write to the working file. In
+    /// this case, the next eviction waits until the number of queued trees and client keys has
+    /// grown by at least half. So repeated evictions rarely examine the same trees, even if the
+    /// working file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -525,8 +526,8 @@ impl WaitingTrees {
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
     }
 
-    /// Puts back trees that cannot leave yet. If there are any, delays the next attempt as
-    /// [`RestingTrees::stay`] does.
+    /// Puts the waiting trees that an eviction could not remove from memory back into the queue. If
+    /// there are such trees, delays the next eviction as [`RestingTrees::stay`] does.
     fn stay(&mut self, trees: Vec<RestingEntry>, limits: ResidencyLimits) {
         let is_done = trees.is_empty();
         self.trees.extend(trees);
@@ -541,9 +542,9 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the stored texts of the trees outside memory for a snapshot. If the pump stood still
-/// after a text was written, the times in the text are too early. The updated text contains times
-/// that are later by the duration of the standstill.
+/// Updates the stored texts of the trees in `outside`, which have left memory with open calls, for
+/// a snapshot. If the pump was stopped for some time since a text was written, the updated text
+/// extends the time-outs of the tree's calls by that time.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,
@@ -569,7 +570,8 @@ fn renew_texts(
     store.put(&round)
 }
 
-/// Returns the client keys of the calls that these facts open.
+/// Returns the client keys in `facts`. A fact contains a client key if it accepts a client's
+/// message that was sent with that key.
 fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
     facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, key: Some(key), .. } => Some((message.from.clone(), key.clone())),

@@ -49,7 +49,8 @@ pub struct SnapshotPlan {
     /// Number of records between two snapshots.
     pub records: u64,
     /// Progress of the background proof, which verifies the journal's records up to the snapshot
-    /// from which the pump started. No further snapshot is made before the proof has ended.
+    /// from which the pump started. No further snapshot is made before the proof has passed. `None`
+    /// if there is no such proof.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -222,8 +223,9 @@ impl RebuiltState {
         }
     }
 
-    /// Replays the records up to `last`, and collects the checkpoints in `due` on the way. Returns
-    /// false if the program's thread for snapshots must end.
+    /// Replays the records up to the position `last`. Verifies each checkpoint in `due` at its
+    /// position, and records the key that signed the checkpoint. Returns false if `has_to_end`
+    /// returns true before all records are replayed.
     fn follow(
         &mut self,
         data: &Path,

@@ -96,8 +96,9 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// Weight of each named group; `None` while it is being computed, so that the computation ends
-    /// even if groups form a cycle.
+    /// Numbers of particles and repetitions in each named group; `None` while they are being
+    /// computed. A reference to the group counts as empty during that time, so that the computation
+    /// ends even if groups refer to one another in a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

@@ -15,7 +15,8 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of parameters for which a description contains the attributes and children.
+/// Maximum number of parameters that a description describes together with their attributes and
+/// children. For every further parameter, the description only names some of these parts.
 pub const PARAMETERS_MAX: usize = 50_000;
 /// Maximum number of names that a description lists for the parts which it does not describe.
 const NAMES_SHOWN: usize = 8;
@@ -99,7 +100,8 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// The parts of the parameter that the description leaves out.
+    /// Attributes and children of the parameter that the payload's description names but does not
+    /// describe.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
 }
@@ -200,7 +202,8 @@ impl<'a> DescribedModel<'a> {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
 
-    /// Whether the description leaves out parts because there are too many parameters.
+    /// Whether the description has reached its maximum number of parameters. The description then
+    /// leaves out the attributes and children of every further parameter.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }

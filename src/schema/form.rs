@@ -190,8 +190,9 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// Returns the value of a Boolean field for an answer in words. `None` for any other field or
-/// answer.
+/// Returns `true` for the answers `yes` and `y` to a question for a Boolean value, and `false` for
+/// `no` and `n`. Returns `None` for any other answer, and for a question for a value of another
+/// type.
 fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
         return None;

@@ -141,10 +141,10 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether libxml2 reports a violated key only because it found no value to compare. In this case,
-/// the field of the key has an invalid value, and another diagnostic reports this. Every other
-/// message about a violated key ends in a quoted name. So a message that merely quotes a sender's
-/// text is not mistaken for this one, which ends without a quotation mark.
+/// Whether a message about a violated key only states that libxml2 found no value to compare. In
+/// this case, the field of the key has an invalid value, and another diagnostic reports that value.
+/// Returns false for a message that ends in a quotation, because a quotation may contain any text
+/// of the sender.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')

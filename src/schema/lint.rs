@@ -5,9 +5,9 @@
 //! - libxml2 ignores `fixed` on a reference to an attribute.
 //! - libxml2 accepts child elements where an element of mixed content is `fixed`.
 //! - libxml2 does not check that a restriction permits only what its base permits.
-//! - libxml2 refuses white space around some numbers and dates, which XSD permits. This module
-//!   warns only if an element with attributes has such a value. A warning about all other such
-//!   values would concern almost every schema.
+//! - libxml2 refuses white space around values of some number and date types, which XSD permits.
+//!   Almost every schema has values of these types. So this module warns only about a value that
+//!   is the text of an element with attributes.
 
 use std::collections::{HashMap, HashSet};
 

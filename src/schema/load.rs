@@ -299,9 +299,9 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves imports without a location. If another link with the same namespace leads to a
-    /// document, the import uses that document. Otherwise the import uses the main document, if
-    /// that document has the imported namespace. If there is no such document, reports a problem.
+    /// Resolves each import that states no location. If another import of the same namespace leads
+    /// to a document, uses that document. Otherwise uses the main document, if its namespace is the
+    /// imported namespace. If there is no such document, reports a problem.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

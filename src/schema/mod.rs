@@ -197,7 +197,8 @@ impl Schemas {
         &self.warnings
     }
 
-    /// Returns texts of all documents that are not part of the program, each once.
+    /// Returns the texts of all schema documents that the journal stores, each text once. Leaves
+    /// out the documents that are built into the program.
     pub fn documents(&self) -> BTreeSet<&str> {
         let documents = self.by_name.values().flat_map(|file| file.documents());
         documents.map(|document| document.text.as_str()).collect()

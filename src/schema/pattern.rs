@@ -288,7 +288,7 @@ impl PatternReader<'_> {
 }
 
 /// Returns some characters of a Unicode general category or block, as candidates for a generated
-/// text. Returns `None` for a category or block that is not in this list.
+/// text. Returns `None` for a category or block for which this function has no characters.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

@@ -11,7 +11,8 @@ use super::model::ValueFacets;
 /// month has.
 const FIELDS: [(u32, u32); 6] = [(1, 9999), (1, 12), (1, 28), (0, 23), (0, 59), (0, 59)];
 
-/// Returns a commonly used text of a type for dates, times or durations.
+/// Returns an example value of a built-in XSD type for dates, times or durations, such as
+/// `2026-01-31` for `date`. Returns `None` for any other type.
 pub fn usual(builtin: &str) -> Option<&'static str> {
     all_usual(builtin).first().copied()
 }
@@ -58,14 +59,15 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns texts that differ from a commonly used text by one in a single field. Such a text may
-/// fit facets that none of the texts from [`candidates`] fits.
+/// Returns variants of the example values of a built-in XSD type for dates, times or durations. In
+/// each variant, one number of the example, such as the day, is one higher or one lower. A variant
+/// may fit the facets of a type although no text from [`candidates`] fits them.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }
 
-/// Returns texts that differ from `text` by one in a single field. Changes of the smallest field
-/// come first.
+/// Returns variants of the date, time or duration `text`. In each variant, one number of `text`,
+/// such as the day, is one higher or one lower. Variants of the last number come first.
 fn beside(builtin: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, (start, digits)) in numbers(text).into_iter().enumerate().rev() {

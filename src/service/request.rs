@@ -54,7 +54,8 @@ pub enum ServiceRequest {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// Requests the thread of the held call that `message` opened.
+    /// Requests the id of the thread that contains a held call. `message` is the request of the
+    /// held call.
     #[serde(rename = "where")]
     HeldThread {
         #[serde(rename = "message")]
@@ -152,7 +153,7 @@ pub enum LiveGrant {
     /// States of model calls.
     #[serde(rename = "states")]
     States,
-    /// States, and the texts that models write.
+    /// States of model calls, and the texts that models write.
     #[serde(rename = "text")]
     Text,
 }
@@ -172,8 +173,9 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Returns the statement that the host signs about the granted events. The statement names the
-    /// organism, because a host may use the same key in several organisms.
+    /// Returns the text that a host of the organism signs when it grants events of the live channel
+    /// to the reader of this subscription. The text names the organism, because a host may use the
+    /// same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);

@@ -104,7 +104,8 @@ impl SocketTransport {
         Ok(transport.locate().await?.then_some(transport))
     }
 
-    /// Replaces the handshake and keeps the open connections.
+    /// Replaces the handshake, which names the project and the config of the sender in each
+    /// request. Keeps the open connections.
     #[must_use]
     pub fn with_handshake(self, handshake: Handshake) -> Self {
         Self { handshake, ..self }

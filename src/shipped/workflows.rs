@@ -8,8 +8,8 @@ use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew workflow. Its files need no change, because they already form a project that
-/// does not refer to the source tree.
+/// Name of the crew workflow. A project that starts from this workflow gets the files unchanged,
+/// because they do not refer to the source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.

@@ -46,7 +46,8 @@ pub struct InheritedAllotment {
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time in microseconds that the thread had left in the thread from which it was forked.
+    /// Time limit of the thread in the fork, in microseconds: the time that the same thread had
+    /// left in the source at the fork point. `None` if the thread has no time limit.
     #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
     pub left_micros: Option<u64>,
 }

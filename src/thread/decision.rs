@@ -41,7 +41,8 @@ pub struct RecordedAnswer {
 }
 
 impl<A> Decision<A> {
-    /// Returns the decision with a reference to its answer.
+    /// Returns a copy of the decision. If the decision answers a question, the copy refers to the
+    /// answer instead of containing it.
     pub fn as_ref(&self) -> Decision<&A> {
         match self {
             Self::Approve { hash, preview } => {
@@ -52,7 +53,8 @@ impl<A> Decision<A> {
         }
     }
 
-    /// Converts the answer to another form and keeps the rest of the decision.
+    /// Converts the answer with `form`, if the decision answers a question. Returns an approval or
+    /// a refusal unchanged.
     pub fn map_answer<B>(self, form: impl FnOnce(A) -> B) -> Decision<B> {
         match self {
             Self::Approve { hash, preview } => Decision::Approve { hash, preview },

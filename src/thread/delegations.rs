@@ -12,10 +12,10 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns how often the goal of `call` was delegated, and how often it may be delegated. The
-    /// goal of a call is the task that a workflow gave to an agent with this call. If this task was
-    /// itself delegated, returns the numbers of the goal from which the delegations began. Returns
-    /// `None` if the goal has no roles.
+    /// Returns the number of delegations that a goal has had, and its maximum number of
+    /// delegations. The goal is the task that a workflow gave to an agent with `call`. If an agent
+    /// delegated this task, the returned numbers are those of the original goal, which no agent
+    /// delegated. Returns `None` if the goal permits no delegations.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {

@@ -413,8 +413,8 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// The held call gets no preview. (A preview that arrives is instead recorded as a note of the
-    /// call.)
+    /// A held call gets no preview, because its listener failed, returned no valid preview, or did
+    /// not return one in time.
     #[serde(rename = "preview-missing")]
     PreviewMissing {
         #[serde(rename = "call")]

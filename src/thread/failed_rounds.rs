@@ -1,7 +1,8 @@
 //! Counts the consecutive rounds of a call in which every result was a failure. A round consists of
 //! the results of calls, threads and timers that a listener receives together in one delivery. A
-//! call's first delivery has no results and is no round. The core's answers that confirm a request
-//! to it, such as `thread-spawned`, do not count.
+//! refusal of the listener's payload counts as a failed result. A call's first delivery has no
+//! results and is no round. The core's confirmations of primitives, such as `thread-spawned`, are
+//! no results.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;

@@ -30,8 +30,9 @@ impl Call {
 }
 
 impl Tree {
-    /// Returns the open legs of a group, in no particular order. A leg is one of the group's calls,
-    /// which have the same request and different listeners.
+    /// Returns the open legs of a `first` group whose faults the tree keeps, in no particular
+    /// order. A leg is one of the group's calls, which have the same request and different
+    /// listeners.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }

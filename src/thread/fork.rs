@@ -89,8 +89,8 @@ pub struct ForkedRequest {
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The call in which an agent took the turn that the payload replaces. The fork has opened this
-    /// call again. `None` if the payload is a client's request.
+    /// The reopened call in which an agent took the replaced turn, under its id in the fork. `None`
+    /// if the payload is a client's request.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }

@@ -1,4 +1,5 @@
-//! The journal record, which one step writes.
+//! The records of the journal. A step of the pump processes one event, and writes one record or
+//! none.
 
 use std::sync::Arc;
 

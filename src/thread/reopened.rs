@@ -21,7 +21,8 @@ use crate::system::{self, WaitFor};
 /// How a fork continues a call that was open in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReopenedKind {
-    /// The call of an agent or a workflow continues where it was.
+    /// The agent or workflow that handles the call continues its work from the state that the call
+    /// had at the fork point.
     #[serde(rename = "continued")]
     Continued,
     /// The fork opens the call again, and the call gets the result that the source recorded. This
@@ -268,8 +269,9 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of this call runs on its own: a call in another thread opened it, and the
-    /// end of that other call does not cancel it.
+    /// Whether the thread of this call is a spawned thread, which runs independently of the call
+    /// that opened it. This is the case if a call in another thread opened this call, and the
+    /// thread is not bound. A bound thread is cancelled when the call to which it is bound closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

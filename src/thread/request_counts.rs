@@ -7,8 +7,9 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version that records each renewal. In earlier versions, a request did not reset the
-/// budget counts. It only restarted the wall time of a tree without open calls.
+/// First core version in which a further request of a client can reset the budget counts of its
+/// tree. The journal records each such reset, which is a renewal. In earlier versions, a request
+/// did not reset the counts. It only restarted the wall time of a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
 /// Budgets that are counted anew after each renewal. After a renewal, the tree may get a warning

@@ -23,7 +23,7 @@ impl<K, V> Default for ResidentMap<K, V> {
     }
 }
 
-/// Compares the values in memory.
+/// Compares the keys and values of two maps. Ignores the values that have left memory.
 impl<K: Eq + Hash, V: PartialEq> PartialEq for ResidentMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.values == other.values

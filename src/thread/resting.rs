@@ -26,8 +26,8 @@ struct LeavingTree<'a> {
     /// Value of [`State::stepped`] when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
-    /// Value of [`State::stood`] when the text was written. Zero in the text of a tree at rest, and
-    /// in a snapshot.
+    /// Sum of the pump's standstills ([`State::stood`]) at the time when the tree was written as
+    /// text. Zero for a tree at rest, and for every tree in a snapshot.
     #[serde(rename = "stood", skip_serializing_if = "Duration::is_zero")]
     stood: Duration,
     #[serde(rename = "tree")]
@@ -176,8 +176,10 @@ impl State {
         Ok(())
     }
 
-    /// Reads a tree from its text. If the pump stood still or the clock was set forward since the
-    /// text was written, moves the times in the tree by that time.
+    /// Reads a tree from its text, and moves times in the tree forward. If the pump stood still
+    /// since the text was written, moves the time-outs of calls and holds by the duration of the
+    /// standstill. If the system clock was set forward since then, moves all times of the tree by
+    /// the same amount, except timers for a clock time.
     ///
     /// # Errors
     ///
@@ -190,10 +192,10 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns the updated text of a tree that has left memory with open calls, for a snapshot. In
-    /// the updated text, the deadlines are extended by the periods in which the pump stood still
-    /// since `text` was written. Returns `None` if the pump has not stood still since this process
-    /// started, because `text` then needs no change.
+    /// Returns an updated text, for a snapshot, of a tree that is outside memory with open calls.
+    /// In the updated text, the time-outs of calls and holds are later by the duration for which
+    /// the pump stood still since `text` was written. Returns `None` if the pump has never stood
+    /// still in this process, because `text` then needs no change.
     ///
     /// # Errors
     ///

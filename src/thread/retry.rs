@@ -18,8 +18,8 @@ pub struct RetryAction {
     /// Root of the tree that has the record of the retried message or the refused submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// Root of the tree that gets the new message. This root differs from that of the retried
-    /// submission if the submission was refused before it had a thread.
+    /// Root of the tree that gets the new message. Equal to `source`, except for a submission that
+    /// was refused before it had a thread. The retry of such a submission begins a new tree.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Id of the new message.

@@ -109,7 +109,8 @@ pub struct DecisionStatement<'a> {
     pub verb: &'static str,
     /// The message that opened the held call; `None` for other actions.
     pub call: Option<MessageId>,
-    /// Digest of the payload that a person approved, or of the answer that a person gave.
+    /// Digest of the payload that a person approved, or of the answer that a person gave. `None`
+    /// for every other action, such as a refusal.
     pub digest: Option<Digest>,
     /// Digest of the preview that was approved with the payload.
     pub preview: Option<Digest>,

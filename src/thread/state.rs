@@ -40,7 +40,8 @@ pub struct State {
     pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// For each client key, the submission that used it. A key may have left memory.
+    /// The submission with which each client key was used. Contains only the keys in memory. A key
+    /// outside memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
     /// its signature expires.
@@ -141,8 +142,9 @@ pub struct Tree {
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
-    /// Faults of legs of `first` groups, in the order of their arrival. The openers of the groups
-    /// have not received these faults yet.
+    /// Faults that the opener of a `first` group has not received yet, in the order of their
+    /// arrival. A `first` group consists of several calls, and the first reply to any of them is
+    /// its result. A fault is kept here while another call of the group may still reply.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
     /// Time from which the tree's wall time counts. Moved forward by each period in which the wall
@@ -363,9 +365,10 @@ pub struct Call {
     /// Actions of the call's last outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for ordering the answers to the last outcome. Each action that opens calls
-    /// takes a number. Each answer that the outcome requested without opening a call, such as the
-    /// core's confirmation of a new timer, also takes a number.
+    /// Next free number for ordering the answers that the listener awaits. An outcome is the list
+    /// of payloads that the listener returned last, and the numbers begin at 0 with each outcome.
+    /// Each payload that opens calls takes one number. Each answer of the core to another payload,
+    /// such as the confirmation of a new timer, also takes one number.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -386,7 +389,8 @@ pub struct Call {
     /// Number of recorded outcomes of the call.
     #[serde(rename = "turns", default, skip_serializing_if = "is_default")]
     pub turns: u32,
-    /// Number of failed attempts since the call's listener last returned a result.
+    /// Number of failed attempts since the listener of the call last returned an outcome, which is
+    /// a list of payloads.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
     /// Number of consecutive rounds, up to the last outcome, in which every result was a failure. A
@@ -401,8 +405,8 @@ pub struct Call {
     /// attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
-    /// Number of model requests since the call's agent last returned a result, for each route. A
-    /// route is a provider with one of its models.
+    /// Number of model requests, for each route, since the agent of the call last returned an
+    /// outcome, which is a list of payloads. A route is a provider with one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
     /// Time of the first hand-over since the last outcome or failed attempt of the call.

@@ -13,9 +13,9 @@ use crate::mutant::mutant;
 /// else. Earlier versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version in which wall time may stop although a call to an agent is queued. Wall time
-/// stops if an earlier call to the same agent in the same thread must end first, and if this
-/// earlier call waits for a person.
+/// First core version in which the wall time of a tree may stop although a call to an agent is
+/// queued. The wall time stops if the queued call can only be handed over after the end of an
+/// earlier call to the same agent in the same thread, and this earlier call waits for a person.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
@@ -25,8 +25,10 @@ impl Tree {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
-    /// Starts or stops the wall time after a record at `time`, by the rule of `core_version`.
-    /// `is_paused` states whether a pause is in force.
+    /// Stops the wall time of the tree if, after the record written at `time`, the tree waits only
+    /// for people, who must decide, answer or end a pause. Otherwise, lets the wall time run.
+    /// `core_version` determines the exact rule, and `is_paused` states whether any pause is in
+    /// force.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
         let waits_for_people = self.held > 0
             && match core_version {

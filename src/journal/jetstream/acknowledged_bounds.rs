@@ -122,7 +122,8 @@ struct StreamBound {
     source: String,
     journal: Uuid,
     position: Position,
-    /// Hash of the record at the bound; `None` if the source knows only the number of records.
+    /// Hash of the record at `position`; `None` if the source of this bound is a checkpoint, which
+    /// does not contain the hash.
     hash: Option<Digest>,
     /// Number of the last message of the stream, as far as the source knows; `None` if the source
     /// knows no message.
@@ -147,8 +148,9 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bound from one source alone: the projection in `data`, which is a copy of the
-    /// stream that `options` names.
+    /// Returns the lower bound for the length of the stream of `options` from one source alone: the
+    /// last record of the projection in `data`, which is a copy of the stream. Returns no bound if
+    /// the projection is missing or empty.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -158,7 +160,8 @@ impl StreamBounds {
         Ok(bounds)
     }
 
-    /// Collects the bounds of every source that is reachable within [`limits::BOUNDS_TIMEOUT`].
+    /// Collects lower bounds for the length of the stream from all sources that answer within
+    /// [`limits::BOUNDS_TIMEOUT`], such as the projection of another process.
     pub fn gather(
         api: &JetStreamApi,
         options: &Options,
@@ -212,8 +215,8 @@ impl StreamBounds {
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
-    /// Adds the last checkpoint that was copied into `directory` as a bound. `Err` explains why the
-    /// copies cannot be read.
+    /// Adds a lower bound for the length of the stream: the position of the last checkpoint that
+    /// was copied into `directory`. `Err` explains why the copied checkpoints cannot be read.
     fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
@@ -246,9 +249,10 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Adds the bounds that other processes report over NATS. Each report also names processes.
-    /// Waits until all named processes have reported, or until [`limits::BOUNDS_TIMEOUT`] has
-    /// passed.
+    /// Queries the other processes over NATS for the last record of their projections, and adds
+    /// these records as lower bounds for the length of the stream. Each report also names the
+    /// processes that its sender believes to be running. Waits until all named processes have
+    /// reported, but at most [`limits::BOUNDS_TIMEOUT`].
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
@@ -289,7 +293,8 @@ impl StreamBounds {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
 
-    /// Refuses a missing or empty stream if a source shows that the stream had records.
+    /// Returns an error if a bound shows that the stream once had records. Must be called only for
+    /// a stream that is missing or empty.
     pub fn check_empty(&self) -> Result<(), Error> {
         let is_new = self.all.iter().all(|bound| bound.position == Position(0));
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
@@ -319,8 +324,9 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// Returns the error for a stream that is shorter than one of the bounds. The stream ends at
-    /// record `last`, or no longer exists if `last` is `None`.
+    /// Returns the error for a stream that has lost records or messages, because a source knows
+    /// later ones. `last` is the last record of the stream; `None` if the stream is missing or
+    /// empty.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),

@@ -301,13 +301,14 @@ impl CommitAssembler {
     }
 }
 
-/// Decoded content of a group. The items are in the order of the encoding.
+/// Decoded content of a commit, which is a group of records, checkpoints and blobs that became
+/// durable together. `taken` contains them in the order of the encoding.
 #[derive(Default)]
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// Number of records of a moved journal. Set if the group states that the whole journal is now
-    /// in the stream.
+    /// Number of records of a journal that was moved into the stream. `None` unless this commit
+    /// states that the move is complete.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }
@@ -388,7 +389,7 @@ mod tests {
     /// The messages of [`FIXTURE`] in version 1 of the encoding.
     const FIXTURE_1: &str = include_str!("../../../tests/data/fixtures/stream-1.txt");
 
-    /// The same messages in version 2 of the encoding.
+    /// The messages of [`FIXTURE`] in version 2 of the encoding.
     const FIXTURE_2: &str = include_str!("../../../tests/data/fixtures/stream-2.txt");
 
     /// Returns messages that together contain every kind of item of a commit, each message with a

@@ -34,7 +34,8 @@ pub struct FirstMessage {
     pub moving: bool,
 }
 
-/// Returns the id of the journal that the stream keeps, from its first message.
+/// Reads the first message of the stream, and returns the id of the journal that the stream keeps.
+/// Returns an error if the message states another number of partitions than the config.
 pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     let first = first(api, options)?;
     super::partition_count::compare(options, first.partitions)?;

@@ -154,8 +154,9 @@ fn path(state: &Path, options: &Options) -> PathBuf {
     state.join(format!("{}.organism", options.stream))
 }
 
-/// Copies the noted ids of all organisms from one state directory into another. So a host knows its
-/// journals after its directories were restored.
+/// Copies the files that name the journals of a host from the state directory `from` to the state
+/// directory `to`. Each file contains the id of one organism's journal. A host that is restored
+/// from a backup joins only the journals that these files name.
 pub fn copy_notes(from: &Path, to: &Path) -> Result<(), Error> {
     let io = |path: &Path| Error::io(path.display().to_string());
     if !from.exists() {

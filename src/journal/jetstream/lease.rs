@@ -220,7 +220,8 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Sets the last acknowledged record that the following renewals of the lease state.
+    /// Sets the last acknowledged record. All later renewals of the lease write this record into
+    /// the lease's entry.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }

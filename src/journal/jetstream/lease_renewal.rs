@@ -75,7 +75,8 @@ impl LeaseRenewal {
         self.lease.acknowledged()
     }
 
-    /// Sets the last acknowledged record that the following renewals of the lease state.
+    /// Sets the last acknowledged record. All later renewals of the lease write this record into
+    /// the lease's entry.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.lease.acknowledge(acknowledged);
     }

@@ -118,7 +118,8 @@ impl Options {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Returns the key of the entry with the number of partitions in the bucket of leases.
+    /// Returns the key of an entry in the bucket of leases: the entry that states how many
+    /// partitions the journal has.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }

@@ -1,8 +1,10 @@
-//! Finds the position of a projection in a stream that no longer has the projection's last message.
+//! Finds the message after which a projection continues to read its stream, if the last message
+//! that the projection read is no longer in the stream. A projection is a copy of the journal that
+//! a process makes from the stream.
 //!
-//! A repaired stream holds the same records in other messages. So the comparison does not use
-//! message numbers, but the hashed content of records. The comparison ends at the first group with
-//! a record that the projection lacks.
+//! A repaired stream holds the same records in other messages. So the comparison uses the content
+//! of records instead of message numbers. The projection continues after the last message before
+//! the first record that the projection lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -93,8 +95,9 @@ impl ComparedProjection {
         self.compare_groups(&StreamReader::new(api, options), last_seq, &mut |_, _, _| Ok(()))
     }
 
-    /// Compares as [`ComparedProjection::compare`] does. Passes each group to `visit`, with the
-    /// number of the group's last message and the comparison up to this message.
+    /// Compares the projection with the stream, as [`ComparedProjection::compare`] does. After each
+    /// commit in the stream, calls `visit` with the number of the commit's last message, the
+    /// content of the commit, and the comparison so far.
     pub fn compare_groups(
         &self,
         reader: &StreamReader<'_>,

@@ -134,8 +134,9 @@ impl SeedFolder {
         Ok(())
     }
 
-    /// Returns the secret that the cluster's servers share, and makes it if it does not exist. The
-    /// secret is as strong as a seed.
+    /// Returns the secret with which the servers of the NATS cluster connect to each other. If the
+    /// secret does not exist, generates and stores a NATS seed (the text of a private key) as the
+    /// secret.
     pub fn cluster_secret(&self) -> Result<String, KeyError> {
         let path = self.directory.join("cluster.secret");
         let failed = |source| KeyError::Io { path: path.clone(), source };

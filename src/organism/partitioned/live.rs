@@ -179,7 +179,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reasons that the reader gets for missing events.
+    /// Removes all events from `queue`. Returns the reasons that its [`LiveEvent::Unwatched`]
+    /// events state.
     fn reasons(queue: &LiveQueue) -> Vec<String> {
         let events = std::iter::from_fn(|| queue.next().now_or_never());
         let details = events.filter_map(|event| match event {

@@ -137,9 +137,9 @@ mod tests {
         (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Carries out all due handovers, as [`settle`] does. `may` contains the partitions whose pumps
-    /// each member may run. In the beginning, the first member runs the pumps of all of its
-    /// partitions, and no other member runs any.
+    /// Carries out all due handovers, and returns the result of [`settle`]. `may` contains, for
+    /// each member, the partitions whose pumps the member may run. At the start, the first member
+    /// runs the pumps of all partitions in its list, and the other members run none.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut members[0];

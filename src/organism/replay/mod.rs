@@ -169,8 +169,9 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Applies the config of a reload. The epoch continues with the state after the records that
-    /// were recomputed so far.
+    /// Puts the config of a reload in force: the records after the reload are recomputed with this
+    /// config, and the state that was recomputed so far stays. If the records before the reload are
+    /// not recomputed, neither are those after it.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -219,9 +219,9 @@ impl DecisionDifference {
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Describes the difference for an epoch, the records under one pump, that ends in the wrong
-    /// state. Each record of the epoch was recomputed as it is recorded, but the recorded facts
-    /// lead to another state.
+    /// Describes the difference at the end of an epoch, which contains the records from one boot to
+    /// the next. Each record was recomputed as equal, but the recomputed state differs from the
+    /// state that results from the recorded facts.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

@@ -43,8 +43,8 @@ impl<'a> CallPaths<'a> {
         path
     }
 
-    /// Whether the path of this request is still unknown, because it depends on another call that
-    /// has no path yet.
+    /// Whether the path of the call that `request` opens cannot be determined yet. This is the case
+    /// if `request` undoes an earlier call to which [`CallPaths::name`] has not given a path yet.
     pub fn is_unknown(&self, request: &Message) -> bool {
         let undone = undone_call(request.thread.label());
         undone.is_some_and(|call| !self.known.contains_key(&call))

@@ -256,10 +256,12 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole`, or belongs to `whole`. If `whole` is the id of a goal, all
-/// labels of this goal belong to it, such as `draft_2` and `draft-1` to `draft`. Otherwise, only
-/// the labels of further runs belong to `whole`, such as `draft_2-1` to `draft_2`. If `step` begins
-/// with the ids of several goals, it is a label of the goal with the longest id.
+/// Whether the label `whole` of a case covers the thread label `step` of a run. A thread label is
+/// the id of a goal with optional suffixes: `draft_2` is the second pass of the goal `draft`, and
+/// `draft-1` a further run after a retry or a correction. If `whole` is the id of a goal, it covers
+/// all labels of this goal. Otherwise, it covers itself and its further runs: `draft_2` also covers
+/// `draft_2-1`. If `step` begins with the ids of several goals, it is a label of the goal with the
+/// longest id.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

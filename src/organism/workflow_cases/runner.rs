@@ -33,8 +33,9 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Paths of the calls that waited for an answer of the case at the last step. Each call was
-    /// delivered to a listener, or waited for a person.
+    /// Call paths of the calls that waited at the last step for an answer from the case. A call
+    /// path names a call of the run. Each of the calls was delivered to a listener, or waited for a
+    /// person.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
@@ -360,8 +361,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it was already added: each step finds the calls that still wait
-    /// again, and reports the same problem for them.
+    /// Adds a problem, unless an earlier step has added the same problem. As long as a call waits,
+    /// every step finds the problem of the call again.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -371,7 +372,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Reports that a path has no answer in the case, or that the answer was refused.
+    /// Reports that the case has no answer, or no further answer, for the call at `path`. If the
+    /// latest message to the call is a `huh`, the core's error message, reports instead that the
+    /// case's answer was refused.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
         let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;

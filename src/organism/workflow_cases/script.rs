@@ -11,8 +11,8 @@ pub struct CaseScript<'a> {
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Number of turns that were taken from this answer. An answer of a test case may have several
-    /// turns, one for each model call.
+    /// Number of turns of this answer that are used up. A turn is the text or the fault for one
+    /// delivery.
     given: usize,
     /// The call that gets the fault. `None` if the next turn of the answer is no fault, or if no
     /// call has taken it. All attempts of this call get the same fault.
@@ -51,9 +51,9 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Marks the next turn of the answer at `path` as used up. The caller calls this only for a
-    /// turn with a text. A fault is marked as used up by [`CaseScript::next`], when another call
-    /// reaches the path.
+    /// Marks the next turn of the answer at `path` as used up. The caller marks a turn with a text
+    /// when it gives the text to the run. A turn that is a fault is marked by [`CaseScript::next`]
+    /// instead, when another call needs a turn of the same answer.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -163,7 +163,8 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of the calls that the run made to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// Texts of each path's turns, in order.
+    /// For each call path, which names a goal or a call of the run, the texts that the case file
+    /// gets as its answers, in order. Each text is the answer or the fault of one delivery.
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
@@ -273,9 +274,9 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// If the call ended with a fault that a case can inject, adds the fault to the answers.
-    /// `record` is the record that closed the call. `how` states the way in which the call was
-    /// closed.
+    /// If a closed call ended with a fault that a case file can state in place of an answer, adds
+    /// the fault to the answers of the case file. `record` is the record that closed the call.
+    /// `how` states the way in which the call was closed.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });

@@ -69,8 +69,9 @@ impl AbsentListeners {
         }
     }
 
-    /// Records that a delivery to `listener` was returned. Returns the time of the next probe, and
-    /// whether the listener was present before.
+    /// Records that a delivery came back because no process of `listener` accepted the delivery.
+    /// Returns the earliest time of the next probe, which tests whether `listener` is back. Also
+    /// returns whether `listener` counted as present before this delivery came back.
     fn record_returned_delivery(
         &mut self,
         listener: &ListenerName,
@@ -144,8 +145,8 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns a time for each probe in flight. If the probe has not been returned by that time,
-    /// its listener counts as present.
+    /// Returns, for each probe in flight, the time at which its listener counts as present again if
+    /// the probe has not come back. A probe comes back if no process of the listener accepts it.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
@@ -192,10 +193,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The time counts from the
-    /// moment at which the pump first handed the call over, and is as long as the listener's
-    /// time-out. An answer or a failed attempt of the call ends this count; it then begins with the
-    /// next handover. If the call was not handed over, the time counts from now.
+    /// Sets the deadline until which a call waits for its absent listener. The listener's time-out
+    /// runs from the first hand-over of the call after its last answer or failed attempt. If there
+    /// was no hand-over since then, the time-out runs from now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

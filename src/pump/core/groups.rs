@@ -72,8 +72,8 @@ impl Core {
         false
     }
 
-    /// Returns the open legs of the group except `closed`, in the order of their calls. A leg is
-    /// one of the group's calls, which have the same request and different listeners.
+    /// Returns the open legs of the group except `closed`, ordered by id. A leg is one of the
+    /// group's calls, which have the same request and different listeners.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -91,9 +91,11 @@ impl Core {
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Reports the result of a call to its client. In a `first` group, reports nothing until one
-    /// leg has replied or all legs have failed. Then reports one completion for each leg. After a
-    /// reply, only the completion of the replying leg has messages.
+    /// Reports the result of a call to its client. In a `first` group, whose calls have the same
+    /// request and of which the first reply counts, reports nothing until one call has replied or
+    /// all calls have failed. Then reports one completion for each call of the group, and cancels
+    /// the calls that are still open. After a reply, only the completion of the call that replied
+    /// has messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,

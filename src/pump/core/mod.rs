@@ -114,9 +114,9 @@ pub struct Core {
     /// The call whose outcome is being processed. The step queues the next delivery of this call
     /// only after it has processed all payloads of the outcome.
     outcome_call: Option<CallId>,
-    /// Calls that this step closes or has closed. The step does not queue these calls again.
-    /// Otherwise, when a step closes several calls, the end of the first call could queue the
-    /// second call just before its own end.
+    /// Calls that this step has closed or is about to close. The step queues none of these calls
+    /// again. Without this rule, the end of one call could queue another call that the same step is
+    /// about to close.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 

@@ -441,9 +441,10 @@ impl Core {
     }
 }
 
-/// Removes the parts of a turn that its record does not contain. The note is recorded as a payload.
-/// Each refusal states where the model wrote the refused payload. The journal stores the input of
-/// the model under its digest. The position of a repeated turn is not recorded.
+/// Removes the parts of a turn that its record does not contain: the `<model-turn>` payload, which
+/// is recorded as a note; the locations of the payloads, which the refusals of these payloads
+/// state; the input of the model, which the journal stores under its digest; and the position of
+/// the turn that a fork repeats.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
@@ -498,9 +499,9 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Keeps the path of each position in an error message, and removes the line and the column after
-/// the path. These numbers count from the beginning of the payload, not from the beginning of the
-/// model's text. Positions without a path are left as they are.
+/// Shortens positions in an error message: `at line 3, column 1 (/task)` becomes `at /task`. The
+/// removed numbers count from the beginning of the payload, not from the beginning of the model's
+/// text. Positions without a path are left as they are.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

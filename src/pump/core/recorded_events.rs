@@ -34,9 +34,10 @@ impl RecordedEvent {
     }
 }
 
-/// The recorded events of each fork that have not taken effect yet. They take effect in the order
-/// of the fork's source. This table is not recorded. After a boot, the pump repeats the searches in
-/// the source and restarts the attempts of agents, which fills the table again.
+/// For each fork, the results and turns that the fork's source, the thread from which the fork was
+/// made, has recorded and that have not taken effect in the fork yet. They take effect in the order
+/// of the source. The journal does not contain this table. After a boot, the pump fills the table
+/// again: it repeats the searches for results in the source, and restarts the attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -58,7 +59,9 @@ impl RecordedEvents {
         events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
     }
 
-    /// Returns the call of the fork's next event: the waiting event that comes first in the source.
+    /// Returns the call to which the fork's next recorded event belongs. The next event is the one
+    /// that the fork's source recorded first, among the events that have not taken effect yet.
+    /// Returns `None` if there is no event left.
     fn first(&self, fork: &ThreadId) -> Option<CallId> {
         let (_, call) = *self.waiting.get(fork)?.keys().next()?;
         Some(call)
@@ -69,7 +72,8 @@ impl RecordedEvents {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
-    /// Removes and returns the fork's next event: the waiting event that comes first in the source.
+    /// Removes and returns the fork's next recorded event: the one that the fork's source recorded
+    /// first, among the events that have not taken effect yet.
     fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let (_, event) = events.pop_first()?;
@@ -150,9 +154,10 @@ impl Core {
         }
     }
 
-    /// Whether all open calls of a fork wait, so that the next recorded event can take effect. A
-    /// call waits in three cases: it is held, it has a recorded event that has not taken effect
-    /// yet, or no listener works on it and no search for its result is running.
+    /// Whether every open call of a fork waits, so that the next recorded event of the fork's
+    /// source can take effect. A call waits if a person must decide on the call, or if a recorded
+    /// event of the call has not taken effect yet. A call also waits if the call is not handed over
+    /// to a listener, and the pump is not searching the source for its result.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

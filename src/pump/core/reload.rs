@@ -20,9 +20,9 @@ use crate::thread::{Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Updates the table for a change of the config from `before` to `after`. Adds the contracts of
-    /// the listeners that are only in `before`. Removes the contracts of all listeners that are in
-    /// `after`, because these listeners have come back.
+    /// Updates this table of removed listeners for a change of the config from `before` to `after`.
+    /// Adds the contracts of the listeners that `after` no longer has. Takes out the contracts of
+    /// the listeners that `after` has again.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {

@@ -99,7 +99,9 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     Some(event)
 }
 
-/// Rebuilds a decision. An answer passes the gate again.
+/// Rebuilds the event of a person's decision on a held call from the record of this event. If the
+/// decision is an answer that was accepted, the gate validates its payload again. Returns `None` if
+/// the payload is not in the record, or if the gate refuses it.
 fn decided(
     record: &Record,
     message: MessageId,

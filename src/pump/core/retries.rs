@@ -59,7 +59,8 @@ struct RetryPlace {
 }
 
 impl Core {
-    /// Sends a message again. If the retry is refused, sends nothing.
+    /// Processes an operator's order to send a client's request again. If the checks of the order
+    /// fail, sends nothing and reports the reason.
     pub(super) fn retry_message(&mut self, step: &mut Step, order: RetryOrder) {
         let RetryOrder { ticket, mut action, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);

@@ -227,8 +227,8 @@ impl Core {
         }
     }
 
-    /// Makes the id of a root thread from the random part of the submission's id, so that the step
-    /// needs no clock and no other randomness.
+    /// Makes the id of a new root thread from the random part of `id`, the id of the submission.
+    /// Uses neither a clock nor a random number generator.
     pub(super) fn fresh_root(&self, id: MessageId) -> ThreadId {
         let mut bits = id.0.as_u128() & ((1 << 62) - 1);
         let mut text = String::from(ThreadId::ROOT_PREFIX);

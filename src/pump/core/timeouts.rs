@@ -19,9 +19,10 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_time` contains the deadlines of `by_call`, except those of attempts whose
-/// answers have arrived in time. [`Timeouts::extend_all`] adds these deadlines again. So the driver
-/// must report all arrivals again before it lets deadlines fire.
+/// **Invariant:** `by_time` contains the deadlines of `by_call`, except the deadlines of attempts
+/// whose answers have arrived in time. [`Timeouts::extend_all`] adds all deadlines of `by_call` to
+/// `by_time` again. Before deadlines fire, the driver must therefore report once more which answers
+/// have arrived.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]

@@ -34,7 +34,7 @@ impl Completions {
         Self { calls, early: Vec::new(), completed }
     }
 
-    /// Returns the completions with which a submission is answered if it opened no calls.
+    /// Makes an empty list of completions, for a submission that opened no calls.
     pub(super) fn none() -> Self {
         let (_, completed) = Self::channel();
         Self::of(&[], completed)

@@ -104,7 +104,8 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
-    /// The gate that other threads use.
+    /// The gate that the threads of clients and hosts share. They validate payloads with this gate
+    /// before they send the payloads to the pump.
     gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts that got deliveries since their last flush.
@@ -140,8 +141,8 @@ pub struct Pump {
     inputs: Vec<String>,
     /// Digests of the texts in `inputs` that are stored already.
     kept: HashSet<Digest>,
-    /// Digests of the texts that the organism uses. The record of the boot lists them. Empty after
-    /// the boot.
+    /// Digests of the texts of the config that the journal stores, such as the config files and
+    /// schemas. The record of the boot lists these digests. After the boot, this list is empty.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
     /// a test case gets the same ids.

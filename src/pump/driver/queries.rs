@@ -28,7 +28,8 @@ pub(in crate::pump) enum PumpQuery {
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Asks which calls are held.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Asks for the requests of `calls`. The answer leaves out the calls that are not held.
+    /// Asks for the request of each call in `calls`, with the reason why the call is held. The
+    /// answer leaves out the calls that are not held.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -80,7 +81,8 @@ pub(crate) enum TimePassage {
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
-    /// A record was written at the query's position `next` or later, so the clock has not advanced.
+    /// The clock has not advanced, because the pump has written further records: `next`, the
+    /// position in the query, is no longer the position of the next record.
     Changed,
     /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,

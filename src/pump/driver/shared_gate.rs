@@ -62,8 +62,9 @@ impl SharedGate {
         gates.generation += 1;
     }
 
-    /// Removes the gate, with its config and schemas, under which an ended attempt was handed over,
-    /// and returns it. Returns `None` if the attempt was handed over under the present gate.
+    /// Removes and returns the gate of an earlier config that was kept to check the answer to an
+    /// attempt. The attempt must have ended. Returns `None` if the attempt was handed over under
+    /// the gate in force.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

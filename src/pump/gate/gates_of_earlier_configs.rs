@@ -35,7 +35,8 @@ impl EarlierGates {
         self.0.get(&(call, attempt))
     }
 
-    /// Removes the gate under which an ended attempt was handed over, and returns it.
+    /// Removes and returns the gate under which an ended attempt was handed over. Returns `None` if
+    /// the attempt was handed over under the present config.
     pub fn take(&mut self, call: CallId, attempt: Attempt) -> Option<Gate> {
         self.0.remove(&(call, attempt))
     }

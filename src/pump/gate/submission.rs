@@ -66,9 +66,8 @@ impl SubmittedText<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// Returns the same submission with another current element, the one that checks and errors
-    /// refer to: the element inside the primitive, which is a payload to the core such as
-    /// `spawn-thread`.
+    /// Returns this submission for the check of `nested`, the payload inside a primitive such as
+    /// `spawn-thread`. Refusals then state the location of that payload in the submitted text.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

@@ -388,9 +388,10 @@ impl JsonSchemaReader<'_> {
         of
     }
 
-    /// Returns the values that `const` or `enum` permits, without null. If the schema has both
-    /// keywords, `const` has precedence. If `enum` lacks the value of `const`, records `const` as a
-    /// loss and returns the values of `enum`.
+    /// Returns the values that the JSON Schema permits, without null: the value of `const` or, if
+    /// there is no `const`, the values of `enum`. If the schema has both keywords and `enum` lacks
+    /// the value of `const`, returns the values of `enum`, and reports that the XSD does not
+    /// express `const`.
     fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
         let listed = keys.get("enum").and_then(Json::as_array);
         let words = match (listed, keys.get("const")) {
@@ -509,7 +510,9 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether null is permitted. A schema without a type permits null if null is an enumerated value.
+/// Whether the conversion takes a value of this JSON Schema as nullable: `type` names null or, in a
+/// schema without `type`, `enum` contains null. A schema with neither keyword counts as not
+/// nullable.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),

@@ -34,12 +34,12 @@ pub fn shorten_doc(doc: &mut String) {
     }
 }
 
-/// Shortens a schema that is too long, until it fits. First replaces long enumerations and removes
-/// documentation. Then reduces long properties to their types. Finally removes properties,
-/// beginning with the last one: first the optional properties, then the alternatives for the items
-/// of the property `content`, then the required properties. `content` names the property that lists
-/// the children of an element in order, if there is one. It is never removed. Returns the number of
-/// removed properties.
+/// Shortens the JSON Schema of an element in steps, until the schema is short enough. First
+/// replaces long enumerations and removes documentation. Then reduces long properties to their
+/// types. Finally removes properties, beginning with the last one: first the optional properties,
+/// then the permitted kinds of list items, then the required properties. `content` is the name of
+/// the property that holds the content of the element, such as the list of its children. This
+/// content property is never removed. Returns the number of removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -143,7 +143,9 @@ fn replace_choices(object: &mut Map<String, Json>) {
     object.insert("description".to_owned(), Json::String(description));
 }
 
-/// Replaces each long property by a schema with only the type of its value.
+/// Replaces each property whose schema is longer than `PROPERTY_BYTES` by a schema with only the
+/// type of its value. In a list of child elements, replaces the long properties of the list's items
+/// instead.
 fn simplify_properties(schema: &mut Json) {
     let Some(properties) = schema.get_mut("properties").and_then(Json::as_object_mut) else {
         return;

@@ -169,9 +169,9 @@ impl ElementPlan {
         }
     }
 
-    /// Returns the name of the JSON property that carries the element's text, or its children in
-    /// order. Returns `None` if the element has no content, or if each child has a property of its
-    /// own.
+    /// Returns the name of the JSON property that holds the element's text, its list of children,
+    /// or its content as XML. Returns `None` if no property holds the content as a whole, for
+    /// example because each child has a property of its own.
     pub fn content_key(&self) -> Option<&str> {
         match &self.content {
             PlanContent::Text { key, .. }

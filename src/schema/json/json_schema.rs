@@ -274,8 +274,8 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     }
 }
 
-/// Returns a JSON Schema that describes an object. `content` is the schema of the object's property
-/// `key`. `about` is the description of the object, which lists its other properties.
+/// Returns the JSON Schema of an object whose property `key` has the schema `content`. `about` is
+/// the description in the returned schema, and lists the names of the object's other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));

@@ -335,7 +335,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-/// Returns the names of all properties in a plan.
+/// Returns the names of all JSON properties of the element that `plan` describes.
 fn keys(plan: &ElementPlan) -> impl Iterator<Item = &str> {
     plan.properties().into_iter().map(|(key, _)| key)
 }

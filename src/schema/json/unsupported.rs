@@ -20,7 +20,9 @@ pub enum UnsupportedPart {
 }
 
 impl UnsupportedPart {
-    /// Whether this part prevents every native call from producing the payload.
+    /// Whether no native tool call can produce the payload because of this part. This is the case
+    /// if the part is a required element with an abstract type, because JSON cannot express such an
+    /// element.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }

@@ -109,7 +109,8 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Parses a model turn that has no findings.
+    /// Parses a model turn that has only token counts and a price, without a note, findings or
+    /// other parts. Returns `Some(None)` if the text does not continue with such a turn.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         let is_format_2 = self.skip(format_2);
@@ -250,8 +251,9 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    /// Skips `token` and parses the reference to a message that follows it, or `null`. Returns
-    /// `Some(None)` if the text does not continue with `token`, and `Some(Some(None))` for `null`.
+    /// Parses an optional part of the text: `token`, and then a reference to a message or `null`.
+    /// Returns `Some(None)` if the text does not continue with `token`, and `Some(Some(None))` for
+    /// `null`. Returns `None` if neither a reference nor `null` follows `token`.
     fn maybe_reference(&mut self, token: &str) -> Option<Option<Option<MessageReference>>> {
         if !self.skip(token) {
             return Some(None);

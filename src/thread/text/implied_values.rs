@@ -1,5 +1,5 @@
-//! The values that the text of a record leaves out because the record implies them. Writer and
-//! parsers share these rules, so that they agree.
+//! Rules for the values that the text of a record leaves out because other parts of the record
+//! imply them. The writer of the text and its parsers use the same rules.
 
 use crate::envelope::{Disposition, MessageKind, Money};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId};
@@ -19,7 +19,9 @@ pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
 
-/// Returns the call of a message whose text states no call.
+/// Returns the call to which a message belongs if its text states no call. A `call` message belongs
+/// to the call that it opens. A note whose sender is implied belongs to the call that its `cause`
+/// opened. Any other message belongs to no call, and the result is `None`.
 pub(super) fn implied_call(
     id: MessageId,
     kind: MessageKind,
@@ -33,7 +35,8 @@ pub(super) fn implied_call(
     }
 }
 
-/// The values of an outcome that the facts of its record leave out.
+/// The values of a record's input that the texts of the record's facts leave out. The input is an
+/// outcome, which means that a listener returned payloads for a call.
 pub(super) struct AboutOutcome {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,

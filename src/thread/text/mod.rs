@@ -1,43 +1,55 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is kept short. It leaves out each value that another part of the record implies, and the
-//! reader restores the value.
+//! text is kept short. The text leaves out a value if the value is equal to the one in the first
+//! table, and the reader restores the value.
 //!
-//! An outcome is the input of a record in which a listener returned payloads for a call. A message
-//! in the record of an outcome has an implied sender: the core for a note or a system message, and
-//! the listener of the outcome for any other message. The rows with a star apply only to messages
-//! whose `from` is left out. The fact `heard` states that the outcome arrived, `used` that a turn
-//! used tokens, and `disposed` that a message ended.
+//! In the tables, the input is the input of the record, if this input is an outcome: a listener
+//! returned payloads for a call. A record with any other input states all values that the tables
+//! derive from the input.
 //!
-//! | left out | restored from |
+//! | part of the text | value | left out if it is equal to |
+//! |---|---|---|
+//! | message | `thread` | the tree of the record |
+//! | message | `time` | the time of the record |
+//! | note or system message | `from` | the core |
+//! | any other message | `from` | the input's listener |
+//! | message without `from` | `kind` | `call` |
+//! | message without `from` | `to` | the input's listener |
+//! | message without `from` | `cause` | the message that opened the input's call |
+//! | message with `from` | `cause` | no cause |
+//! | message of the kind `call` | `call` | the call that the message opens |
+//! | note without `from` | `call` | the call that the note's `cause` opened |
+//! | any other message | `call` | no call |
+//! | opener of a call | `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
+//! | `heard`: the outcome arrived | `call`, `attempt` | the input's call and attempt |
+//! | `call-closed`: a call ended | `call` | the input's call |
+//! | `call-closed` | `how` | `completed` |
+//! | `used`: a turn used tokens | `call`, `agent` | the input's call and listener |
+//! | `used` | the tokens, `money` | those of the input's turn |
+//! | `handed-over`: a call was handed over | `call` | that of the last message before the fact |
+//! | `disposed`: a message ended | `message`, `how` | see below |
+//! | model turn | any part except the token counts | an empty part |
+//!
+//! If a message stands before a `disposed` fact in the record, the fact leaves out the last such
+//! message, and a `how` that is `recorded`. Otherwise, the fact leaves out the message that opened
+//! the input's call, and a `how` that is `handled`.
+//!
+//! The text contains a short form in place of each of these values:
+//!
+//! | value | short form |
 //! |---|---|
-//! | position, tree, previous record and its hash, time | stored beside the text, hashed with it |
-//! | a message's `thread`, `time` | the record's tree and time |
-//! | a message's `from`, if it is the implied sender | the message's kind and the input |
-//! | * a `to` that is the listener of the outcome | the input |
-//! | * the `kind`, if it is `call` | `call` |
-//! | * a `cause` that is the outcome's call | the input (`null`: no cause) |
-//! | * a note's `call` that is its `cause` | the note's `cause` |
-//! | a `call` message's own `call` | its `id` |
-//! | if `from` is stated: a `cause` that is the outcome's call | `"input"` in its place |
-//! | a `call` that is the `cause` or the outcome's call | `"cause"` or `"input"` in its place |
-//! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
-//! | `heard`: its `call` and `attempt` | the input |
-//! | `call-closed`: its `call` | the input |
-//! | `call-closed`: its `how`, if it is `completed` | `completed` |
-//! | `used`: its `call` and `agent`, its tokens and `money` | the input and its turn |
-//! | an empty part of a turn | the part is empty if it is absent |
-//! | `handed-over`: its `call` | the `call` of the last message before this fact |
-//! | `disposed`: its `message` | the last message before this fact, or else the outcome's call |
-//! | `disposed`: its `how` | `recorded` if a message stands before this fact, or else `handled` |
-//! | the digest in a verdict | the fact to which the verdict refers by its index |
+//! | a `cause` that opened the input's call, in a message with `from` | `"input"` |
+//! | a `call` that the message's `cause` opened | `"cause"` |
+//! | a `call` that is the input's call | `"input"` |
+//! | the digest in a verdict | the index of the fact to which the verdict refers |
+//! | a payload | the digest and the length of the payload |
 //!
-//! A value is written if it differs from the value that the table gives. The text contains only the
-//! digest and the length of each payload.
+//! The position, tree and time of the record, and the position and hash of the previous record, are
+//! stored beside the text and hashed with it.
 //!
-//! Texts of format 3 state the `from`, `to`, `kind` and `cause` of each message, and each `how`.
-//! Texts of format 2 also state the `cause` and the `call` of a reply as ids, the `message` of
-//! `disposed`, and the values in the rows about `used` and turns. The reader reads all three
-//! formats.
+//! The tables describe texts of format 4. Texts of format 3 also state the `from`, `to`, `kind` and
+//! `cause` of each message, and each `how`. Texts of format 2 also state the `cause` and the `call`
+//! of a reply as ids, the `message` of `disposed`, all values of `used`, and the empty parts of a
+//! turn. The reader reads all three formats.
 
 mod fast_path;
 mod implied_values;

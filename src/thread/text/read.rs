@@ -95,8 +95,8 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// The values of the record's input that facts may leave out; `None` unless the input is an
-    /// outcome.
+    /// The values of the record's input, such as its call and its listener, that the texts of facts
+    /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last.
     latest: Option<MessageId>,
@@ -203,8 +203,9 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the listener of the record's input. If the text of a message leaves out `field`,
-    /// this listener is the value of the field. Fails if the input is not an outcome.
+    /// Returns the sender or the recipient of a message whose text leaves out this `field`. The
+    /// value is the listener of the outcome in the record's input. Fails if the input is not an
+    /// outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

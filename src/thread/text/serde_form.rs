@@ -159,14 +159,14 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one. If `from` is absent, an absent `cause` stands for the call
-    /// of the outcome, and `null` states that no message caused this one. If `from` is present, an
-    /// absent `cause` states that no message caused this one.
+    /// The message that caused this one; `Some(None)` for `null`, which states that no message did.
+    /// If the text has neither `cause` nor `from`, the cause is the message that opened the call of
+    /// the record's input. If the text has `from` but no `cause`, no message caused this one.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
-    /// The call of the message. If absent, the call is implied: a `call` message has the call that
-    /// it opens, a note without `from` has the call of its `cause`, and any other message has no
-    /// call. `null` states that such a note has no call.
+    /// The call of the message; `Some(None)` for `null`, which states that the message has no call.
+    /// If the text has no `call`, a `call` message has the call that it opens, a note without
+    /// `from` has the call that its `cause` opened, and any other message has no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]
@@ -199,11 +199,12 @@ fn present<'t, D: serde::Deserializer<'t>>(
     Option::deserialize(d).map(Some)
 }
 
-/// The id of a message, or a word for a message that the record names elsewhere.
+/// A reference to a message in the text of a record: the id of the message, or the word `input` or
+/// `cause`.
 pub enum MessageReference {
     /// The call that the record's input names.
     Input,
-    /// The cause of the message that contains the reference.
+    /// The word `cause` as the `call` of a message: the call that the message's own cause opened.
     Cause,
     Id(MessageId),
 }

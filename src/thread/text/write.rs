@@ -24,8 +24,8 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// The values of the record's input that facts may leave out; `None` unless the input is an
-    /// outcome.
+    /// The values of the record's input, such as its call and its listener, that the texts of facts
+    /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
     about: Option<AboutOutcome>,
     /// Message that was written last.
     latest: Option<MessageId>,
@@ -210,7 +210,8 @@ impl RecordWriter<'_, '_> {
         }
     }
 
-    /// Returns the message that opened the call which the record's input names.
+    /// Returns the id of the message that opened the call of the outcome in the record's input.
+    /// Returns `None` if the input is not an outcome.
     fn input_call(&self) -> Option<MessageId> {
         self.about.as_ref().map(|about| about.call.0)
     }

@@ -29,7 +29,8 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns.
     message: Option<MessageWithPayload>,
-    /// Time for which the message's call waited until an operator acted, in microseconds.
+    /// Duration of the last wait for a person of the call that the message opened, in microseconds.
+    /// `None` if the call has never waited for a person, or if the wait has not ended.
     waited_us: Option<i64>,
 }
 

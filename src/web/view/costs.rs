@@ -22,7 +22,8 @@ const PATH: &str = "/costs";
 /// The keys by which the page groups the totals if the URL names no keys.
 const KEYS: &str = "agent,model";
 
-/// Choices of keys in the page's form.
+/// Groupings that the form on the page offers. Each text lists the keys by which the totals are
+/// grouped.
 const CHOICES: [&str; 8] =
     [KEYS, "agent", "model", "day", "agent,day", "agent,model,day", "listener", "rule,agent,day"];
 

@@ -61,8 +61,9 @@ pub(super) fn head(
     }
 }
 
-/// Draws a link to the thread from which the fork was made, in the state that this thread had when
-/// the fork began.
+/// Draws a link to the source thread of the fork. The linked page shows the source thread up to the
+/// last record that the fork shares with it, or the whole thread if they share no record. If the
+/// source is in another journal, draws only its id.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

@@ -225,9 +225,8 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items `goal` judges; `None` if `goal` judges no items. Before an item of
-/// a goal counts, another goal can judge it. For a judging goal, the page states the judged goal in
-/// place of a state.
+/// Returns the goal whose items `goal` judges. The judged goal runs once for each item of a list,
+/// and an item counts only after `goal` has judged it. Returns `None` if `goal` judges no items.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -304,10 +303,10 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Describes the state of a row. Writes the phase, and then up to three numbers. The first is
-/// `rounds`, the number of rounds that a loop has begun; if `rounds` is 0, it is the pass of the
-/// loop that contains the goal. The second states how many agents or items of the goal have a
-/// result. The third is the number of the attempt, if it is not the first attempt.
+/// Describes the state of a row: its phase, and up to three numbers. For a loop, the first number
+/// is `rounds`, the number of rounds that the loop has begun. For another goal inside a loop, the
+/// first number is the present pass of that loop. The second states how many agents or items of the
+/// goal have a result. The third is the number of the attempt, if it is not the first attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

@@ -38,7 +38,8 @@ impl GoalBox {
         (self.x + self.width / 2, self.y + self.height)
     }
 
-    /// Returns the point where the way back of a loop meets the box.
+    /// Returns the middle of the right side of this box. The line from the last goal of a loop back
+    /// to the first goal begins and ends at such points.
     pub fn right(&self) -> (usize, usize) {
         (self.x + self.width, self.y + self.height / 2)
     }
@@ -59,7 +60,7 @@ pub(super) struct GoalLayout {
 }
 
 impl GoalLayout {
-    /// Places all goals of a workflow definition.
+    /// Creates the drawing's layout for the goals of a workflow definition.
     pub fn new(graph: &GoalGraph<'_>) -> Self {
         let top: Vec<_> =
             (0..graph.len()).filter(|goal| graph.membership(*goal).is_none()).collect();

@@ -43,7 +43,8 @@ const KEYS: [(&str, &str); 7] = [
     ("?", "show these keys"),
 ];
 
-/// Content of the frame of a page.
+/// Data for the frame of a page. The frame is everything around the page's content, such as the
+/// title, the navigation and a notice of a pause.
 pub(super) struct PageFrame<'p> {
     pub title: &'p str,
     /// Path of the section to which the page belongs.

@@ -87,8 +87,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that other messages opened, by the id of the opening message. These other messages
-    /// are the causes of this message, and the messages that this message caused.
+    /// The calls that the causes and the effects of this message opened, by the id of the message
+    /// that opened the call. An effect is a message that this message caused.
     calls: HashMap<MessageId, IndexedCall>,
 }
 

@@ -131,7 +131,8 @@ impl ViewPerson {
     }
 }
 
-/// Content of a web view, its person, and its address.
+/// Options of a web view: the journals that it shows, the person who uses it, and the address of
+/// its server.
 #[derive(Debug)]
 pub struct ViewOptions {
     /// Address on which the server listens. Without TLS, it must be a loopback address.

@@ -1,4 +1,5 @@
-//! Texts and checks that the pages need for the pauses in force.
+//! Functions with which the pages of the web view describe the pauses in force, and determine which
+//! threads a pause covers.
 
 use std::collections::BTreeMap;
 

@@ -18,9 +18,10 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// Facts about the present that every page shows. The last check for a running organism determined
-/// whether one runs. The last query of the indexes usually determined the pause and the number of
-/// waiting calls.
+/// Facts about the present that every page shows. The last check for a running organism determines
+/// whether one runs. The last query of the indexes determines the pause and the number of waiting
+/// calls. A confirmed action of a person can also set them, before the indexes contain the record
+/// of the action.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,

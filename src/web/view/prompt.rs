@@ -79,7 +79,7 @@ fn find(
 
 /// The payloads that a model wrote in one turn.
 struct TurnPayloads {
-    /// The messages with the payloads that the gate accepted, at most [`limits::WEB_PAGE_ROWS`].
+    /// The messages of the turn that the pump accepted, at most [`limits::WEB_PAGE_ROWS`].
     accepted: Vec<IndexedMessage>,
     /// The refused payloads, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,

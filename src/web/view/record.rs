@@ -276,8 +276,8 @@ fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
     }
 }
 
-/// Draws each key that signed checkpoints. For each key, states the reason to trust it, and the
-/// command that checks the record against this key alone.
+/// Draws each key that signed checkpoints of a journal. For each key, states whether and why the
+/// view trusts it, and the command that verifies a copy of the journal with this key alone.
 fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
     html! {
         @if !proof.keys.is_empty() {

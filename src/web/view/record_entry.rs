@@ -33,9 +33,11 @@ pub(super) fn link(position: Position) -> Markup {
 /// are included.
 struct FoundRecord {
     sealed: HashedRecord,
-    /// Id of the note that records the model's turn, and the texts of this turn.
+    /// The turn of a model in this record: the id of the note that contains the turn, and the texts
+    /// of the turn. `None` if the record contains no turn. The texts are `None` if the note was
+    /// redacted.
     turn: Option<(MessageId, Option<TurnText>)>,
-    /// Whether the journal has no later record.
+    /// Whether this is the last record of its journal.
     is_last: bool,
 }
 

@@ -15,8 +15,9 @@ use tokio::sync::OnceCell;
 use super::super::ViewState;
 use crate::limits;
 
-/// Request header with which an open live page reloads its content. The value is the version of the
-/// content.
+/// Request header that an open live page sends when it reloads its content. The value is the
+/// version of the content that the page requests. The server has announced this version to the
+/// page.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// The address of a page, and the version of its content.

@@ -72,8 +72,8 @@ impl ActionContext {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }
 
-    /// Returns a client of the running organism. Fails if none runs, because the web view never
-    /// starts one.
+    /// Returns a service client, which sends the person's actions to the running organism. Does not
+    /// start an organism if none runs.
     pub async fn client(&self) -> Result<ServiceClient, OperateFailure> {
         let data = self.view.journals.data();
         let handshake = Handshake::of(&self.config);

@@ -266,8 +266,9 @@ pub(super) struct EnteredField {
     pub value: String,
 }
 
-/// Returns every field of the form with its value. An optional part that the person left out
-/// becomes a single entry.
+/// Returns the fields of the form with their values. If the person left out an optional part,
+/// returns one field for the whole part, with the value `not part of the answer`, in place of the
+/// fields inside the part.
 pub(super) fn entered(description: &PayloadDescription, typed: &UrlQuery) -> Vec<EnteredField> {
     let root = &*description.name.local;
     let mut fields = Vec::new();

@@ -10,7 +10,8 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::organism;
 
-/// The facts of a config file.
+/// The values that the web view takes from a config file: the predictor of retries, and the public
+/// keys of the person.
 #[derive(Debug, Default)]
 pub(in super::super) struct ConfigFacts {
     pub predictor: RetryPredictor,
@@ -37,7 +38,7 @@ pub(super) fn own_keys(config: &Config, person: &ListenerName) -> String {
 /// The size and the time of the last change of a file; `None` if the file does not exist.
 type FileStamp = Option<(u64, SystemTime)>;
 
-/// The facts as they were loaded last.
+/// The [`ConfigFacts`] of the last load, with the time of the load and the files that were read.
 #[derive(Debug)]
 struct LoadedFacts {
     facts: Arc<ConfigFacts>,
@@ -84,7 +85,8 @@ fn stamp(path: &Path) -> FileStamp {
 /// The facts of a view's config file. All pages of the view share these facts.
 #[derive(Debug, Default)]
 pub(super) struct SharedConfigFacts {
-    /// Lock: held only to read or replace the facts, not while a config is loaded.
+    /// The result of the last load of the config; `None` before the first load. Lock: held only to
+    /// read or replace this result, not while a config is loaded.
     loaded: Mutex<Option<Arc<LoadedFacts>>>,
 }
 
@@ -98,8 +100,8 @@ impl SharedConfigFacts {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the facts of the config as it is in the files now. The facts of a config that cannot
-    /// be loaded are empty.
+    /// Returns the [`ConfigFacts`] of the config as it is in the files now. If the config cannot be
+    /// loaded, the facts are empty.
     pub async fn current(&self, path: PathBuf, person: ListenerName) -> Arc<ConfigFacts> {
         let known = self.loaded();
         let load = move || match known {

@@ -65,8 +65,9 @@ pub(super) struct OperateAccess {
 }
 
 impl OperateAccess {
-    /// Creates the access; returns `None` if the view is read-only. A client, or a viewer without a
-    /// name, may never act.
+    /// Creates the access of a person to the actions of the view. Returns `None` if the view is
+    /// read-only. A view is read-only without `options`, and always for a client or for a viewer
+    /// without a name.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -78,7 +79,8 @@ impl OperateAccess {
         Some(Self { person, config, facts, pending: PendingActions::default() })
     }
 
-    /// Returns the facts of the config as it is in the files now.
+    /// Returns the [`ConfigFacts`] of the config as it is in the files now, such as the public keys
+    /// of the person.
     pub async fn config_facts(&self) -> Arc<ConfigFacts> {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }

@@ -48,7 +48,7 @@ pub(in super::super) struct RetryFacts {
     pub payload: String,
     /// The thread of the message; `None` for a submission that was refused before it had a thread.
     pub thread: Option<ThreadId>,
-    /// The failure, with the text that the journal has recorded.
+    /// The recorded reason why the message was refused or its call failed; empty if none is known.
     pub detail: String,
     pub outlook: RetryOutlook,
     /// Number of attempts that the config permits for the call, if it permits several and the
@@ -256,7 +256,8 @@ fn last_fault(index: &IndexReader, id: MessageId) -> Result<Option<IndexedError>
 mod tests {
     use super::*;
 
-    /// Returns the outlook of a refused submission in a view without a config.
+    /// Predicts the result of a retry of a submission that `rule` refused. The predictor has no
+    /// config.
     fn outlook(rule: RefusalRule, text: &str) -> RetryOutlook {
         let sender = ListenerName::parse("desk").unwrap();
         let retried =
