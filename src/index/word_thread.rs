@@ -60,7 +60,7 @@ struct WordBatch {
 
 enum WordRequest {
     Add(WordBatch),
-    /// Commits everything added before, and sends the result.
+    /// Commits all words that were added before, and sends the result of the commit.
     Commit(Sender<rusqlite::Result<()>>),
     /// Merges all segments of the full-text table, and then sends the success or the error of the
     /// merge through the channel.

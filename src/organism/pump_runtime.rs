@@ -260,8 +260,9 @@ impl PumpRuntime {
     }
 }
 
-/// Stores the texts of the config's prompts in the journal, because every model request must be
-/// reproducible from the journal alone. Returns the digests of the texts.
+/// Stores the texts of the config in the journal: the config itself, its prompts and schemas, and
+/// the definitions of its workflows. Every model request must be reproducible from the journal
+/// alone. Returns the digests of the texts.
 fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>, Error> {
     let texts = config.texts().into_iter();
     let digests = texts.map(|text| journal.put_blob(text.as_bytes()));

@@ -1,5 +1,7 @@
-//! Renewal of budgets: each new request of a client resets the budget counts of the request's
-//! thread tree. Tokens and money of model calls are also counted over the whole life of the tree.
+//! Renewal of budgets: a new request of a client resets the budget counts of the request's thread
+//! tree, if the tree has no open calls. A request in the name of a client through which a listener
+//! may send resets nothing. Tokens and money of model calls are also counted over the whole life of
+//! the tree.
 
 use serde::{Deserialize, Serialize};
 
