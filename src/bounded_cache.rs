@@ -92,6 +92,11 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Some(value)
     }
 
+    /// Returns the total number of bytes of the values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Removes the values for which `is_kept` returns false.
     pub fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
         let rejected = self.values.iter().filter(|(_, cached)| !is_kept(&cached.value));

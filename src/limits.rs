@@ -797,6 +797,9 @@ pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum records that the index of a tree keeps for threads that have yet to read them. Each of
 /// these records opened several threads.
 pub const MEMORY_SHARED_RECORDS_MAX: usize = 8;
+/// Maximum total bytes of the records that the index of a tree keeps for threads that have yet to
+/// read them.
+pub const MEMORY_SHARED_BYTES_MAX: usize = 8 << 20;
 /// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;
 /// Page cache, in KiB, of each journal reader that reads threads for listeners. The cache is small,

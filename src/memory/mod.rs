@@ -10,6 +10,7 @@
 
 mod joined_history;
 mod journal_memory;
+mod shared_records;
 mod tree_index;
 
 use crate::ids::{Position, ThreadId};

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
-use crate::limits;
 use crate::thread::{Fact, ForkSource, Record, ReopenedNames};
+
+use super::shared_records::SharedRecords;
 
 /// Approximate bytes that the index needs for each thread, apart from the thread's positions.
 const THREAD_BYTES: usize = 256;
@@ -41,19 +42,7 @@ pub(super) struct TreeIndex {
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
-    /// Records that opened several threads, and that some of these threads have not read.
-    shared: Vec<SharedRecord>,
-}
-
-/// A record that opened several threads, each of which will read it. The record is kept until as
-/// many threads have read it, because it may contain the first payload of each of a hundred threads
-/// and then takes long to read.
-#[derive(Debug)]
-struct SharedRecord {
-    record: Record,
-    hash: Digest,
-    /// Number of opened threads that have not read the record.
-    unread: usize,
+    shared: SharedRecords,
 }
 
 /// A record that was visited on a walk along the tree's hash chain. `threads` contains the threads
@@ -70,10 +59,9 @@ struct VisitedRecord {
 impl TreeIndex {
     /// Returns the approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        let shared: usize = self.shared.iter().map(SharedRecord::bytes).sum();
         self.positions * size_of::<(Position, Digest)>()
             + self.threads.len() * THREAD_BYTES
-            + shared
+            + self.shared.bytes()
     }
 
     /// Returns the source of this tree if `thread` inherits records from the source. Returns `None`
@@ -107,14 +95,14 @@ impl TreeIndex {
         let wanted = positions.range(from..).take_while(|(position, _)| *position <= up_to);
         let shared = &mut self.shared;
         let record = |(position, hash): &(Position, Digest)| {
-            if let Some(record) = SharedRecord::take(shared, *hash) {
+            if let Some(record) = shared.read(*hash, thread) {
                 return Ok(record);
             }
             let record = match read.remove(position) {
                 Some(record) => record,
                 None => verified(reader.existing_record(*position)?, *hash)?,
             };
-            SharedRecord::keep(shared, &record, *hash);
+            shared.add(&record, *hash, thread);
             Ok(record)
         };
         wanted.map(record).collect()
@@ -213,44 +201,6 @@ impl TreeIndex {
     }
 }
 
-impl SharedRecord {
-    /// Returns the record with the hash `hash` if it is kept in `kept`. Removes it from there if no
-    /// thread is left to read it.
-    fn take(kept: &mut Vec<Self>, hash: Digest) -> Option<Record> {
-        let at = kept.iter().position(|shared| shared.hash == hash)?;
-        let shared = kept.get_mut(at)?;
-        shared.unread -= 1;
-        if shared.unread == 0 {
-            Some(kept.swap_remove(at).record)
-        } else {
-            Some(shared.record.clone())
-        }
-    }
-
-    /// Keeps `record`, which one thread has just read, for the other threads that it opened. If too
-    /// many records are kept, drops the one that the fewest threads have yet to read.
-    fn keep(kept: &mut Vec<Self>, record: &Record, hash: Digest) {
-        let is_opening = |fact: &&Fact| matches!(fact, Fact::ThreadOpened { .. });
-        let unread = record.facts.iter().filter(is_opening).count().saturating_sub(1);
-        if unread == 0 {
-            return;
-        }
-
-        kept.push(Self { record: record.clone(), hash, unread });
-        if kept.len() > limits::MEMORY_SHARED_RECORDS_MAX {
-            let unread = |(_, shared): &(usize, &Self)| shared.unread;
-            let fewest = kept.iter().enumerate().min_by_key(unread).map(|(at, _)| at);
-            fewest.map(|at| kept.swap_remove(at));
-        }
-    }
-
-    /// Returns the approximate size in memory, in bytes.
-    fn bytes(&self) -> usize {
-        let payloads = self.record.payloads().map(|payload| payload.as_str().len());
-        payloads.sum::<usize>() + self.record.facts.len() * size_of::<Fact>()
-    }
-}
-
 /// Returns the record in `sealed`, which was just read. Returns an error if its hash differs from
 /// `hash`, the hash that an earlier read found for the record at this position.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
@@ -330,65 +280,5 @@ impl VisitedRecord {
         }
         visited.push(self);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Time;
-    use crate::ids::ListenerName;
-    use crate::thread::Input;
-
-    /// Creates a record that opens this number of threads, and its hash.
-    fn opening(threads: usize) -> (Record, Digest) {
-        let tree = ThreadId::parse("sess-tree0001").unwrap();
-        let by = ListenerName::parse("worker").unwrap();
-        let opened = |_| Fact::ThreadOpened {
-            thread: tree.clone(),
-            by: by.clone(),
-            bound: None,
-            allotment: None,
-        };
-        let record = Record {
-            position: Position(threads as u64),
-            tree: tree.clone(),
-            previous: Position(0),
-            previous_hash: Digest::ZERO,
-            time: Time(0),
-            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
-            facts: (0..threads).map(opened).collect(),
-        };
-        (record, Digest::of(&threads.to_le_bytes()))
-    }
-
-    #[test]
-    fn a_record_is_kept_until_each_thread_that_it_opened_has_read_it() {
-        let mut kept = Vec::new();
-        let (record, hash) = opening(3);
-        SharedRecord::keep(&mut kept, &record, hash);
-        for _ in 0..2 {
-            assert_eq!(SharedRecord::take(&mut kept, Digest::ZERO), None, "of another hash");
-            assert_eq!(SharedRecord::take(&mut kept, hash), Some(record.clone()));
-        }
-        assert_eq!(SharedRecord::take(&mut kept, hash), None);
-        assert!(kept.is_empty());
-
-        let (record, hash) = opening(1);
-        SharedRecord::keep(&mut kept, &record, hash);
-        assert!(kept.is_empty(), "no other thread will read it");
-    }
-
-    #[test]
-    fn of_too_many_records_the_one_with_the_fewest_readers_is_dropped() {
-        let mut kept = Vec::new();
-        let most = limits::MEMORY_SHARED_RECORDS_MAX;
-        for threads in [5, 2].into_iter().chain(6..5 + most) {
-            let (record, hash) = opening(threads);
-            SharedRecord::keep(&mut kept, &record, hash);
-        }
-        let mut unread: Vec<usize> = kept.iter().map(|shared| shared.unread).collect();
-        unread.sort_unstable();
-        assert_eq!(unread, (4..4 + most).collect::<Vec<_>>());
     }
 }

@@ -138,6 +138,28 @@ fn payloads_of_other_threads_are_not_read() {
 }
 
 #[test]
+fn a_record_that_opened_two_threads_is_read_from_the_journal_once() {
+    let [first, second] = ["one", "two"].map(|label| thread(&format!("{FIRST}.{label}")));
+    let mut records = research(&mut Script::default(), FIRST);
+    let opened = |thread: &ThreadId| Fact::ThreadOpened {
+        thread: thread.clone(),
+        by: name("researcher"),
+        bound: None,
+        allotment: None,
+    };
+    records[1].facts.extend([&first, &second].map(opened));
+    let place = Place::with(&mut records);
+    let wanted = [&first, &second].map(|thread| expected(&place.reader(), thread));
+
+    let memory = JournalMemory::new(place.data());
+    assert_eq!(memory.thread(&first).unwrap(), wanted[0]);
+    let changed = Connection::open(place.data().join(DATABASE)).unwrap();
+    changed.execute("UPDATE step SET body = 'damaged' WHERE position = 2", []).unwrap();
+    assert_eq!(memory.thread(&second).unwrap(), wanted[1]);
+    assert!(memory.thread(&second).is_err(), "no other thread has to read it");
+}
+
+#[test]
 fn a_damaged_record_is_an_error_and_not_a_shorter_thread() {
     let copy = two_trees();
     let thread = thread(FIRST);
