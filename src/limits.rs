@@ -490,9 +490,12 @@ pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Number of segments on one level of the full-text table at which SQLite begins to merge them.
-/// This is SQLite's default.
-pub const INDEX_MERGED_SEGMENTS: u32 = 4;
+/// Number of segments on one level of the full-text table at which SQLite merges all of them in one
+/// write. SQLite's default of 16 would be reached soon after a backlog of 15 commits.
+pub const INDEX_SEGMENTS_MAX: u32 = 64;
+/// Number of database pages that a writer of an index merges after a commit, if a backlog has left
+/// out merges.
+pub const INDEX_MERGED_PAGES: u32 = 1_000;
 /// Minimum number of records in a journal for a first build of its missing index. A first build
 /// writes all rows before it makes the SQL indexes.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;

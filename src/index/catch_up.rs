@@ -17,6 +17,7 @@ use super::first_build::{self, BuildEnd};
 use super::fold::IndexFold;
 use super::follow::NextPosition;
 use super::record_words::WordedRecord;
+use super::word_merges::{self, WordMerges};
 use super::word_thread::{WordTable, WordThread};
 use super::{Error, file};
 
@@ -37,9 +38,10 @@ pub struct IndexWriter<'d> {
     /// Whether other threads read the next records from the journal while this thread adds the rows
     /// of a record.
     reads_ahead: bool,
-    /// Whether the full-text table merges its segments as words are added; `None` before the first
-    /// record.
-    word_merges: Option<bool>,
+    /// How the full-text table merges its segments; `None` before the first record.
+    merges: Option<WordMerges>,
+    /// Whether an earlier backlog may have left out merges.
+    owes_merges: bool,
 }
 
 impl<'d> IndexWriter<'d> {
@@ -60,7 +62,8 @@ impl<'d> IndexWriter<'d> {
             uncommitted: 0,
             commit_records: limits::INDEX_COMMIT_RECORDS,
             reads_ahead: true,
-            word_merges: None,
+            merges: None,
+            owes_merges: false,
         })
     }
 
@@ -105,7 +108,8 @@ impl<'d> IndexWriter<'d> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
         self.add(last, progress)?;
-        self.commit()
+        self.commit()?;
+        self.merge_some()
     }
 
     /// Adds the rows of all records up to `last` as [`Self::catch_up`] does, but may leave the last
@@ -117,7 +121,7 @@ impl<'d> IndexWriter<'d> {
         }
 
         let is_backlog = last.0 - first.0 >= limits::INDEX_COMMIT_RECORDS - 1;
-        self.set_word_merges(!is_backlog)?;
+        self.set_merges(if is_backlog { WordMerges::Backlog } else { WordMerges::Live })?;
         let journal = self.journal;
         let reads_ahead = self.reads_ahead;
         let mut take = |records: Vec<WordedRecord>| -> Result<(), Error> {
@@ -136,12 +140,22 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets whether the full-text table merges its segments as words are added. In a backlog, the
-    /// merges would be a tenth of the work. Later writes catch up on them.
-    fn set_word_merges(&mut self, is_on: bool) -> Result<(), Error> {
+    /// Sets how the full-text table merges its segments while rows are added. A backlog merges
+    /// nothing, because merges would be a tenth of the work.
+    fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
-        if is_beside && self.word_merges.replace(is_on) != Some(is_on) {
-            file::set_word_merges(self.db, is_on).map_err(failed(self.path))?;
+        if is_beside && self.merges.replace(merges) != Some(merges) {
+            merges.set(self.db).map_err(failed(self.path))?;
+            self.owes_merges = true;
+        }
+        Ok(())
+    }
+
+    /// Does a part of the merges that a backlog has left out, in a transaction of its own. So no
+    /// later commit has to do all of them at once.
+    fn merge_some(&mut self) -> Result<(), Error> {
+        if self.owes_merges && self.merges == Some(WordMerges::Live) {
+            self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;
         }
         Ok(())
     }

@@ -173,14 +173,6 @@ pub fn configure_words(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Sets whether each write of words may also merge segments of the full-text table. Without such
-/// merges, SQLite merges segments only when one level has sixteen.
-pub fn set_word_merges(db: &Connection, is_on: bool) -> rusqlite::Result<()> {
-    let segments = if is_on { limits::INDEX_MERGED_SEGMENTS } else { 0 };
-    let sql = "INSERT INTO word(word, rank) VALUES ('automerge', ?1)";
-    db.execute(sql, [segments]).map(drop)
-}
-
 pub fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let mut find = db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
     find.query_row([key], |row| row.get(0)).optional()

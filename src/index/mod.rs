@@ -45,6 +45,7 @@ mod trees;
 mod turns;
 mod views;
 mod waiting;
+mod word_merges;
 mod word_thread;
 mod words;
 
