@@ -108,8 +108,7 @@ impl<'d> IndexWriter<'d> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
         self.add(last, progress)?;
-        self.commit()?;
-        self.merge_some()
+        self.commit()
     }
 
     /// Adds the rows of all records up to `last` as [`Self::catch_up`] does, but may leave the last
@@ -153,7 +152,7 @@ impl<'d> IndexWriter<'d> {
 
     /// Does a part of the merges that a backlog has left out, in a transaction of its own. So no
     /// later commit has to do all of them at once.
-    fn merge_some(&mut self) -> Result<(), Error> {
+    pub fn merge_some(&mut self) -> Result<(), Error> {
         if self.owes_merges && self.merges == Some(WordMerges::Live) {
             self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;
         }
