@@ -34,9 +34,12 @@ fn a_tail_shows_what_is_recorded_while_the_partitions_stop() {
     let house = House::settled(&config);
     let running = house.run_with(command(&house, "0,1"));
     let mut tail = Tail::start(&house);
+    // The second message is sent after the first read of the journal, so it comes from the organism.
     for (partition, number) in [(0, "1"), (1, "2")] {
-        let hold = ["--new", &root(partition, 0), "--no-wait"];
-        assert_eq!(house.send_text(&numbered("hold", number), &hold).code, Some(0));
+        let arguments = ["--new", &root(partition, 0), "--no-wait"];
+        let hold = numbered("hold", number);
+        assert_eq!(house.send_text(&hold, &arguments).code, Some(0));
+        tail.find(&hold);
     }
     until("both handlers have begun", || (effects(&house).len() == 2).then_some(()));
 
