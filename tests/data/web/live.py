@@ -10,8 +10,7 @@ import json
 import sys
 
 from playwright.sync_api import TimeoutError as Late
-from playwright.sync_api import sync_playwright
-from walk import Walk, open_with_token
+from walk import Walk, launched, open_with_token
 
 ROWS = "#live-rows table tbody tr"
 
@@ -96,8 +95,7 @@ def watch_without_script(walk, view):
 def main():
     order = json.loads(sys.stdin.readline())
     view = {"name": "live", "address": order["address"]}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=order["chromium"])
+    with launched(order["chromium"]) as browser:
         walk = Walk(browser, "/nonexistent")
         try:
             page = open_with_token(walk, view)
@@ -107,7 +105,6 @@ def main():
             watch_without_script(walk, view)
         except Late as late:
             walk.fault(f"{page.url}: {late.message}")
-        browser.close()
     for fault in walk.faults:
         print("fault:", fault)
     sys.exit(1 if walk.faults else 0)

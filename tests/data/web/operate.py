@@ -10,8 +10,7 @@ import json
 import sys
 
 from playwright.sync_api import TimeoutError as Late
-from playwright.sync_api import sync_playwright
-from walk import Walk, open_with_token
+from walk import Walk, launched, open_with_token
 
 ROUNDS = 40
 
@@ -241,8 +240,7 @@ def act_with_key(walk, view, taken):
 def main():
     order = json.loads(sys.stdin.readline())
     taken = set()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=order["chromium"])
+    with launched(order["chromium"]) as browser:
         walk = Walk(browser, order["pictures"])
         ways = [
             ("pointer", open_with_token, False),
@@ -265,7 +263,6 @@ def main():
             act_with_key(walk, order["signed"], taken)
         except Late as late:
             walk.fault(f"key: {late.message.splitlines()[:4]}")
-        browser.close()
     for fault in walk.faults:
         print(fault)
     print(f"{walk.opened} pages opened, {walk.checked} checked, {walk.taken} pictures, "

@@ -10,8 +10,7 @@ import json
 import sys
 
 from playwright.sync_api import TimeoutError as Late
-from playwright.sync_api import sync_playwright
-from walk import Walk, open_with_token
+from walk import Walk, launched, open_with_token
 
 CALLS = "#live-waiting > section.call"
 LANE = "section.needs-you tbody tr"
@@ -70,8 +69,7 @@ def watch(walk, page, call):
 def main():
     order = json.loads(sys.stdin.readline())
     view = {"name": "waiting", "address": order["address"]}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=order["chromium"])
+    with launched(order["chromium"]) as browser:
         walk = Walk(browser, "/nonexistent")
         try:
             page = open_with_token(walk, view)
@@ -79,7 +77,6 @@ def main():
             watch(walk, page, order["call"])
         except Late as late:
             walk.fault(f"{page.url}: {late.message}")
-        browser.close()
     for fault in walk.faults:
         print("fault:", fault)
     sys.exit(1 if walk.faults else 0)

@@ -7,6 +7,8 @@ and `hostile` (whether it has hostile texts) of each view. Writes a line for eac
 exit code 1 if there is one. The last line counts what was seen.
 """
 
+import contextlib
+import faulthandler
 import json
 import pathlib
 import re
@@ -29,6 +31,8 @@ AXE_RUN = """() => axe.run({
 LOW_BUTTONS = """() => Array.from(document.querySelectorAll(".buttons .button, .buttons button, .operate-bar .button"))
     .filter((button) => button.checkVisibility() && button.getBoundingClientRect().height < 44)
     .map((button) => button.textContent)"""
+# Longer than any walk takes.
+SECONDS_MAX = 600
 WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
 # The color schemes and widths in which axe looks at a page.
 CHECKED = (("light", "phone"), ("dark", "laptop"))
@@ -39,6 +43,21 @@ ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
 ID = re.compile(r"/(threads|messages|records)/[^/?#]+")
 # Kinds with parameters that get a picture as well.
 PICTURED = ("/threads/ID?view=sequence", "/threads/ID?view=timeline", "/compare?a", "/compare?a&b")
+
+
+@contextlib.contextmanager
+def launched(program):
+    """Launches the Chromium `program`, and closes it at the end.
+
+    After SECONDS_MAX, a browser has stopped answering. Then this program ends, and writes to standard
+    error where it was.
+    """
+    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
+    faulthandler.cancel_dump_traceback_later()
 
 
 class Walk:
@@ -340,14 +359,12 @@ def walk_view(walk, view, pictured, checked):
 
 def main():
     order = json.load(sys.stdin)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=order["chromium"])
+    with launched(order["chromium"]) as browser:
         walk = Walk(browser, order["pictures"], order["all_widths"])
         pictured, checked = set(), set()
         for view in order["views"]:
             walk_view(walk, view, pictured, checked)
         version = browser.version
-        browser.close()
     for fault in walk.faults:
         print(fault)
     kinds = ", ".join(sorted(pictured))

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use organism::limits;
 use serde_json::{Value as Json, json};
 
-use super::browser::{chromium, repository};
+use super::browser::{PYTHON, chromium, repository};
 use super::{ViewServer, on_terminal};
 use crate::organism::model_calls::{CONFIG, THREAD, end, house, sending};
 use crate::organism::provider::{Provider, ScriptedResponse};
@@ -331,7 +331,9 @@ fn beyond_loopback_the_view_needs_tls_and_a_name_and_then_answers_a_real_client(
     // The server may reset the connection.
     plain.read_to_end(&mut text).ok();
     assert!(!String::from_utf8_lossy(&text).contains("HTTP/1.1"), "{text:?}");
-    terminal.kill().unwrap();
+    // A process that ignores SIGHUP does not end with its terminal.
+    let pid = std::fs::read_to_string(house.path("secure.pid")).unwrap();
+    assert!(Command::new("kill").arg(pid.trim()).status().unwrap().success());
     terminal.wait().unwrap();
 }
 
@@ -360,7 +362,7 @@ fn a_browser_shows_new_threads_and_text_as_it_streams() {
     let view = run_with_view(&house);
     assert_eq!(house.send_text(&say("begin"), &[]).code, Some(0));
 
-    let mut walk = Command::new(repository().join("target/browser/bin/python3"));
+    let mut walk = Command::new(repository().join(PYTHON));
     walk.arg(repository().join("tests/data/web/live.py")).stdin(Stdio::piped());
     let mut walk = walk.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut orders = walk.stdin.take().unwrap();
