@@ -217,6 +217,12 @@ pub struct CommandOutput {
 }
 
 impl CommandOutput {
+    /// Whether a query states that its answer lacks the latest records, or that the index is still
+    /// being made. On a busy machine, a query may end before the index is complete.
+    pub fn is_behind(&self) -> bool {
+        self.code == Some(75) || self.err.contains("has not caught up")
+    }
+
     /// The lines of the standard output, as JSON.
     pub fn json(&self) -> Vec<Json> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
@@ -341,6 +347,14 @@ impl House {
         let output = CommandOutput::from(self.command(arguments).output().unwrap());
         assert_described(arguments, &output.out);
         output
+    }
+
+    /// Runs a query of the index, and repeats it until its answer covers every record.
+    pub fn query(&self, arguments: &[&str]) -> CommandOutput {
+        until("the index has caught up", || {
+            let answer = self.organism(arguments);
+            (!answer.is_behind()).then_some(answer)
+        })
     }
 
     pub fn send_text(&self, text: &str, arguments: &[&str]) -> CommandOutput {

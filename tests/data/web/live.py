@@ -99,7 +99,7 @@ def main():
         walk = Walk(browser, "/nonexistent")
         try:
             page = open_with_token(walk, view)
-            page.set_default_timeout(60_000)
+            page.context.set_default_timeout(60_000)
             watch_list(walk, view, page)
             watch_thread(walk, view, page, order["thread"])
             watch_without_script(walk, view)

@@ -73,7 +73,7 @@ def main():
         walk = Walk(browser, "/nonexistent")
         try:
             page = open_with_token(walk, view)
-            page.set_default_timeout(60_000)
+            page.context.set_default_timeout(60_000)
             watch(walk, page, order["call"])
         except Late as late:
             walk.fault(f"{page.url}: {late.message}")

@@ -377,7 +377,10 @@ fn a_browser_shows_new_threads_and_text_as_it_streams() {
         match &*line {
             "send" => assert_eq!(house.send_text(&say("next"), &[]).code, Some(0)),
             "write" => sent = Some(sending(&house)),
-            "wait" => assert_eq!(end(sent.take().unwrap()).code, Some(0)),
+            "wait" => {
+                let ended = end(sent.take().unwrap());
+                assert_eq!(ended.code, Some(0), "{ended:?}");
+            }
             _ => {}
         }
         steps.push(line);

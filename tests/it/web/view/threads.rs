@@ -1,7 +1,7 @@
 //! The list of threads agrees with `organism threads`.
 
 use super::{ViewServer, text_of};
-use crate::organism::{CONFIG, CommandOutput, House, numbered, say, until};
+use crate::organism::{CONFIG, House, numbered, say, until};
 
 /// The threads in the main table of a page, in the order of the table.
 fn listed(page: &str) -> Vec<String> {
@@ -11,7 +11,7 @@ fn listed(page: &str) -> Vec<String> {
 
 /// The threads that the command lists, newest first.
 fn threads(house: &House, arguments: &[&str]) -> Vec<String> {
-    let listed: CommandOutput = house.organism(&[&["threads", "--json"], arguments].concat());
+    let listed = house.query(&[&["threads", "--json"], arguments].concat());
     assert_eq!(listed.code, Some(0), "{listed:?}");
     let threads = listed.json().into_iter().map(|line| line["thread"].as_str().unwrap().to_owned());
     threads.rev().collect()
