@@ -188,8 +188,8 @@ impl<'a> DescribedTypes<'a> {
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
-    /// Number of further parameters that may occur before the description leaves out attributes and
-    /// children. Each parameter reduces the number by one.
+    /// Number of further child elements that may occur before the description leaves out attributes
+    /// and children. Each described child element reduces the number by one.
     left: Cell<usize>,
     /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,
@@ -197,7 +197,7 @@ pub struct DescribedModel<'a> {
 
 impl<'a> DescribedModel<'a> {
     /// Creates a describer for `depth` levels of parameters. It describes the attributes and
-    /// children of at most `most` parameters.
+    /// children of at most `most` child elements.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }

@@ -311,11 +311,15 @@ impl BundleLoader {
                 continue;
             }
 
+            // An include states no namespace, just as an import of elements without one.
+            let is_import = |other: &&SchemaLink| {
+                other.kind == LinkKind::Import && other.namespace == link.namespace
+            };
             let elsewhere = self
                 .links
                 .iter()
-                .find(|other| other.namespace == link.namespace && other.to.is_some())
-                .and_then(|other| other.to)
+                .filter(is_import)
+                .find_map(|other| other.to)
                 .or_else(|| (main == link.namespace).then_some(0));
 
             match elsewhere {

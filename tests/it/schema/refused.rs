@@ -160,6 +160,15 @@ fn an_import_without_a_location_is_refused() {
     assert_eq!(first(try_text(&located)), "schema.xsd:2 schema-import-missing");
     let nameless = schema("<xs:include/><xs:element name=\"r\"/>");
     assert_eq!(first(try_text(&nameless)), "schema.xsd:1 schema-import-missing");
+
+    // An included document is not the one that such an import means.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    let included = folder.path().join("included.xsd");
+    std::fs::write(included, schema("<xs:element name=\"i\"/>")).unwrap();
+    let body = "<xs:include schemaLocation=\"included.xsd\"/>\n<xs:import/>";
+    std::fs::write(&file, schema(body)).unwrap();
+    assert_eq!(first(Schemas::default().add_file(&file)), "schema.xsd:2 schema-import-missing");
 }
 
 #[test]
