@@ -12,8 +12,11 @@ use super::render::{RenderOutput, message_rows};
 /// shows at most `limit` messages that the found message caused.
 pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
     let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
-    let found =
-        indexed::read_all(place, &mut |reader| audit::message_report(reader, &prefix, limit))?;
+    let mut is_behind = false;
+    let found = indexed::read_all(place, &mut |reader| {
+        is_behind |= reader.is_behind();
+        audit::message_report(reader, &prefix, limit)
+    })?;
 
     let mut reports = Vec::new();
     let mut candidates = Vec::new();
@@ -29,7 +32,11 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
         return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
     }
     candidates.extend(reports.into_iter().map(|report| report.row));
-    if candidates.is_empty() { Err(unknown(id)) } else { Err(ambiguous(id, &candidates)) }
+    match candidates.as_slice() {
+        [] if is_behind => Err(not_yet_indexed(id)),
+        [] => Err(unknown(id)),
+        several => Err(ambiguous(id, several)),
+    }
 }
 
 fn usage(text: String) -> anyhow::Error {
@@ -49,6 +56,16 @@ fn unknown(id: &str) -> anyhow::Error {
         "no message {id} is on record; `organism search` and `organism thread --ids` show ids, and \
          `organism search --kind refusal` what was refused"
     ))
+}
+
+/// Returns the error for an id that an incomplete index does not have. The record may contain the
+/// message, so the user should try again.
+fn not_yet_indexed(id: &str) -> anyhow::Error {
+    let text = format!(
+        "the index has no message {id} yet, and lacks the latest records; try again in a moment, \
+         when its writer has caught up"
+    );
+    CommandFailure::new(CommandExit::TryAgain, text).into()
 }
 
 fn ambiguous(id: &str, candidates: &[IndexedMessage]) -> anyhow::Error {

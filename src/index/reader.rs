@@ -198,9 +198,7 @@ fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
 
     let db = connect(&path)?;
     let known = file::position(&db).map_err(failed(&path))?;
-    let is_near = last.0.saturating_sub(known.0) <= limits::INDEX_NEAR_RECORDS
-        && file::check(&path, &db, &journal)?;
-    if !is_near {
+    if !lacks_few(known, last) || !file::check(&path, &db, &journal)? {
         return Ok(None);
     }
 
@@ -225,8 +223,11 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
     }
 
     let waiting = connect(&path).ok();
+    let position = waiting.as_ref().and_then(|db| file::position(db).ok());
+    let is_near = position.is_some_and(|known| lacks_few(known, last));
+    let wait = if is_near { limits::INDEX_NEAR_WAIT } else { limits::INDEX_WAIT };
     let mut is_enough = || waiting.as_ref().is_some_and(|db| has_reached(db, last));
-    match IndexLock::take(data, limits::INDEX_WAIT, &mut is_enough)? {
+    match IndexLock::take(data, wait, &mut is_enough)? {
         LockResult::Locked(lock) => {
             update(&path, &journal, last, progress)?;
             drop(lock);
@@ -269,6 +270,12 @@ fn current(
         Err(Error::Sqlite { .. }) => Ok(None),
         other => other,
     }
+}
+
+/// Whether an index that is complete up to `known` lacks only a few records of a journal that ends
+/// at `last`.
+fn lacks_few(known: Position, last: Position) -> bool {
+    last.0.saturating_sub(known.0) <= limits::INDEX_NEAR_RECORDS
 }
 
 /// Whether an index is complete up to `last`. A waiting reader calls this function every few

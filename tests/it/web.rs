@@ -3,7 +3,7 @@
 mod health;
 mod metrics;
 pub mod page;
-mod view;
+pub mod view;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -396,6 +396,13 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
+    /// Draws the page for something that an incomplete index lacks.
+    fn not_yet_indexed(&self) -> Response {
+        let text = "The index lacks the latest records, and what this page would show may be among \
+                    them. Load this page again in a moment.";
+        self.failed(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text)
+    }
+
     /// Queries the index of each journal, and draws the page on the same blocking thread. On a
     /// thread that serves other requests too, slow drawing would delay these requests.
     async fn respond<T: Send + 'static>(
@@ -410,6 +417,7 @@ impl ViewState {
 
         let view = Arc::clone(&self);
         let drawn = self.journals.query(with_frame, move |answers| {
+            let is_behind = answers.iter().any(|answer| answer.behind.is_some());
             let mut waiting = 0;
             let mut pauses = Vec::new();
             let answers = answers.into_iter().map(|found| {
@@ -422,7 +430,12 @@ impl ViewState {
             let answers = answers.collect();
             view.present.set_waiting(waiting);
             view.present.set_pause(PauseOfAll::find(&pauses));
-            draw(&view, answers)
+            let page = draw(&view, answers);
+            // An incomplete index cannot prove that something is not on record.
+            if is_behind && page.status() == StatusCode::NOT_FOUND {
+                return view.not_yet_indexed();
+            }
+            page
         });
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))
     }

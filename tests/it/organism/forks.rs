@@ -87,8 +87,9 @@ fn a_fork_after_a_result_continues_the_conversation() {
     let running = house.run_noting();
     ask(&house, "ping", "1", &["--new", "sess-source01"]);
     let (result, _) = house.messages("pong")[0].clone();
-    let forked = fork(&house, result, &["--json"]).json().remove(0);
-    let thread = forked["fork"].as_str().unwrap().to_owned();
+    let forked = fork(&house, result, &["--json"]);
+    assert_eq!(forked.code, Some(0), "{forked:?}");
+    let thread = forked.json()[0]["fork"].as_str().unwrap().to_owned();
 
     ask(&house, "ping", "1", &["--thread", &thread, "--no-wait"]);
     let held = until("its source has no second one", || {

@@ -84,7 +84,7 @@ fn a_fork_at_a_request_shows_the_person_whom_the_request_names() {
     let sent = house.send_text(request, &["--new", "sess-named0001"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     let (message, _) = house.messages("say").remove(0);
-    let forked = house.query(&["fork", &message.to_string(), "--json"]);
+    let forked = house.organism(&["fork", &message.to_string(), "--json"]);
     assert_eq!(forked.code, Some(0), "{forked:?}");
     let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
     assert_eq!(running.stop(), Some(0));

@@ -11,7 +11,7 @@ fn listed(page: &str) -> Vec<String> {
 
 /// The threads that the command lists, newest first.
 fn threads(house: &House, arguments: &[&str]) -> Vec<String> {
-    let listed = house.query(&[&["threads", "--json"], arguments].concat());
+    let listed = house.organism(&[&["threads", "--json"], arguments].concat());
     assert_eq!(listed.code, Some(0), "{listed:?}");
     let threads = listed.json().into_iter().map(|line| line["thread"].as_str().unwrap().to_owned());
     threads.rev().collect()

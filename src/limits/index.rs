@@ -1,0 +1,129 @@
+//! Limits of the index, and of the queries that read it.
+
+use std::time::Duration;
+
+/// Maximum number of records that an index adds in one commit.
+pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
+/// Maximum number of the latest records that an index may lack when a command uses it. If the index
+/// lacks more records, the command reads the journal instead.
+pub const INDEX_NEAR_RECORDS: u64 = 5_000;
+/// Minimum number of records in a tree for which a command reads the first page of a thread's
+/// events from the index. For a smaller tree, the command reads the journal.
+pub const INDEX_PAGE_RECORDS: u64 = 3_000;
+/// Maximum rows of each kind that a writer of an index keeps in memory between commits.
+pub const INDEX_ROWS_KEPT: usize = 10_000;
+/// Maximum rows of each kind that the writer of an index keeps in memory between commits, while the
+/// index lacks only recent records (fewer than [`INDEX_COMMIT_RECORDS`]).
+pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
+/// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
+/// of these names only once.
+pub const INDEX_TREE_NAMES_KEPT: usize = 32;
+/// Maximum number of messages with the searched words for which a search collects and sorts all
+/// trees of these messages. If more messages contain the words, the search tests the trees one
+/// after another, newest first, because it then soon finds enough trees that match.
+pub const INDEX_RARE_MATCHES: u64 = 10_000;
+/// Number of trees up to which a search for a property collects and sorts all trees with this
+/// property. If there are more such trees, the search tests all trees one after another, newest
+/// first, because it then soon finds enough trees that match.
+pub const INDEX_RARE_TREES: u64 = 5_000;
+/// Page cache of the writer of an index, in KiB.
+pub const INDEX_CACHE_KIB: u32 = 24 << 10;
+/// Maximum number of records that an index adds in one commit, while it lacks only recent records.
+/// The number is smaller than [`INDEX_COMMIT_RECORDS`], so that the words of these records need
+/// little memory until the commit.
+pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
+/// Page cache in KiB of the writer of an index, while the index lacks only recent records (fewer
+/// than [`INDEX_COMMIT_RECORDS`]).
+pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
+/// Maximum bytes of words that a writer of an index keeps in memory between commits.
+pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
+/// Number of segments on one level of the full-text table at which SQLite merges all of them in one
+/// write. SQLite's default of 16 would be reached soon after a backlog of 15 commits.
+pub const INDEX_SEGMENTS_MAX: u32 = 64;
+/// Number of database pages that a writer of an index merges after a commit, if a backlog has left
+/// out merges.
+pub const INDEX_MERGED_PAGES: u32 = 1_000;
+/// Minimum number of records in a journal for a first build of its missing index. A first build
+/// writes all rows before it makes the SQL indexes.
+pub const INDEX_BUILD_RECORDS: u64 = 4_000;
+/// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
+/// memory between commits. If there are more, the build removes them from memory, and later looks
+/// them up in the database by their ids.
+pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
+/// Page cache, in KiB, of the database into which the first build of a journal's index writes its
+/// rows.
+pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
+/// Number of records after which a first build of an index commits its work.
+pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
+/// Number of bytes of texts that a first build of an index collects before it passes them to the
+/// thread that writes words.
+pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
+/// Interval at which the last phase of a first build of an index, which makes the SQL indexes,
+/// checks whether the build must stop.
+pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
+/// Maximum batches of texts that a first build of an index queues for the thread that writes words.
+pub const INDEX_WORD_BATCHES: usize = 64;
+/// Time limit for the exact matching of equal events in two compared threads. Events that are left
+/// after this time are matched only roughly, so equal events may appear as differences.
+pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
+/// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
+pub const TRIAL_THREADS_DEFAULT: usize = 100;
+/// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
+/// looks for the first pair that differs in more than ids and dates.
+pub const COMPARED_PROMPTS_MAX: usize = 100;
+/// Maximum time that a query waits for another process to bring the index up to date.
+pub const INDEX_WAIT: Duration = Duration::from_secs(1);
+/// Maximum time that a command waits for another process to bring the index up to date, if the
+/// index lacks at most [`INDEX_NEAR_RECORDS`] records. On a busy machine, the writer of the index
+/// gets little time, and a complete answer is worth this wait.
+pub const INDEX_NEAR_WAIT: Duration = Duration::from_secs(5);
+/// Maximum open readers of indexes that a web view keeps between its queries.
+pub const INDEX_READERS_KEPT: usize = 8;
+/// Number of items that a query reads first. Only then may it start threads that read the other
+/// items.
+pub const SHARE_ITEMS_FIRST: usize = 32;
+/// Time limit for the first items of a query. If reading them takes longer, further threads read
+/// the other items. Reading the first items from the page cache takes a third of this time.
+pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
+/// Maximum threads that read the items of one query at once.
+pub const SHARES_MAX: usize = 8;
+/// Minimum number of items for each thread that reads items of a query, because opening the
+/// thread's reader takes as long as reading several items.
+pub const SHARE_ITEMS_MIN: usize = 50;
+/// Time for which the index follower waits for further records of a journal before it adds all of
+/// them to the index in one commit.
+pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
+/// Time for which the index follower keeps the lock of the index after it has caught up.
+pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
+/// Delay before the index follower tries again after its first failure. The delay doubles with each
+/// further failure.
+pub const INDEX_RETRY: Duration = Duration::from_secs(1);
+/// Maximum delay before the index follower tries again after a failure.
+pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
+/// Niceness of the index follower's thread. At this niceness, the thread gets about a tenth of a
+/// core while other threads are busy.
+pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
+/// Size of an index in bytes up to which the structure of the index is checked before use. In a
+/// larger index, damage is found only when the damaged page is read.
+pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
+/// Number up to which a search counts its results exactly.
+pub const SEARCH_COUNT_MAX: u64 = 10_000;
+/// Maximum payloads that a search by substring or XPath takes from the index in one query.
+pub const SEARCH_PAGE: usize = 256;
+/// Maximum payloads that a search by substring or XPath reads.
+pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
+/// Maximum length of a chain of causes that the index follows from a message: the message's cause,
+/// the cause of that cause, and so on. The number is larger than the maximum depth of nested calls.
+pub const CAUSES_MAX: usize = 1_000;
+/// Maximum messages that one `organism retry` command shows or sends again.
+pub const RETRIES_MAX: usize = 1_000;
+/// Limit of a search for messages that cannot be retried. The search examines at most this many
+/// failed calls and this many refusals, oldest first.
+pub const RETRIES_TESTED: i64 = 10_000;
+/// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
+/// several ids begin with the given digits.
+pub const CANDIDATES_MAX: usize = 10;
+/// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
+pub const MESSAGE_ROWS_MAX: usize = 50;
+/// Maximum characters of a thread's first text that the index keeps.
+pub const FIRST_WORDS_CHARS_MAX: usize = 80;
