@@ -12,6 +12,10 @@ use super::figures::{Figures, median};
 pub const TASK: &str = include_str!("../data/bench/task.xml");
 pub const TASK_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bench/task.xsd");
 
+/// Idle time before a commit, as long as the delay of a model in the figures of agents. A disk that
+/// was idle syncs more slowly.
+const IDLE_TIME: Duration = Duration::from_millis(50);
+
 /// The speed of a bare SQLite loop on this machine at this moment.
 #[derive(Debug)]
 pub struct Floors {
@@ -25,10 +29,12 @@ impl Floors {
     pub fn measured(figures: &mut Figures, runs: usize, span: Duration) -> Self {
         let batched = median(runs, || rows_per_second(64, span));
         let checked = median(runs, || checked_rows_per_second(64, span));
-        let commit = median(runs, || micros_per_commit(span));
+        let commit = median(runs, || micros_per_commit(span, Duration::ZERO));
+        let after_idle = median(runs, || micros_per_commit(span, IDLE_TIME));
         figures.add("floor_rows_64", batched, "rows/s", None);
         figures.add("floor_checked_rows_64", checked, "rows/s", Some(batched));
         figures.add("floor_commit_1", commit, "us", None);
+        figures.add("floor_commit_1_idle", after_idle, "us", Some(commit));
         Self { rows: batched, commit }
     }
 }
@@ -78,11 +84,12 @@ fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
     rows(batch, span, || schemas.validate(&name, TASK.as_bytes()).unwrap())
 }
 
-/// Median duration of a commit with one row, in microseconds.
-fn micros_per_commit(span: Duration) -> f64 {
+/// Median duration in microseconds of a commit with one row, each after an idle time.
+fn micros_per_commit(span: Duration, idle: Duration) -> f64 {
     let db = database();
     let (began, mut times) = (Instant::now(), Vec::new());
     while began.elapsed() < span {
+        std::thread::sleep(idle);
         let start = Instant::now();
         db.execute("INSERT INTO row(body) VALUES (?1)", [TASK]).unwrap();
         times.push(start.elapsed().as_secs_f64() * 1e6);
