@@ -15,6 +15,7 @@ const DUMPING_GROUNDS: &[&str] =
 /// Files that may sleep, each with the reason. A test that polls another process has no event to
 /// wait for. It must wait for an observed condition, never for a time.
 const SLEEPERS: &[(&str, &str)] = &[
+    ("tests/bench/floor.rs", "an idle disk is what it measures"),
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
