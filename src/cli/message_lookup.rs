@@ -28,12 +28,15 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
         }
     }
 
+    // More messages may begin with a part of an id than an incomplete index has.
+    if is_behind && candidates.is_empty() && (reports.is_empty() || !prefix.is_whole()) {
+        return Err(not_yet_indexed(id));
+    }
     if candidates.is_empty() && reports.len() == 1 {
         return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
     }
     candidates.extend(reports.into_iter().map(|report| report.row));
     match candidates.as_slice() {
-        [] if is_behind => Err(not_yet_indexed(id)),
         [] => Err(unknown(id)),
         several => Err(ambiguous(id, several)),
     }
@@ -58,12 +61,12 @@ fn unknown(id: &str) -> anyhow::Error {
     ))
 }
 
-/// Returns the error for an id that an incomplete index does not have. The record may contain the
-/// message, so the user should try again.
-fn not_yet_indexed(id: &str) -> anyhow::Error {
+/// Returns the error for an id that an incomplete index cannot resolve. The record may contain a
+/// message, or a further one, that begins with this id, so the user should try again.
+pub fn not_yet_indexed(id: &str) -> anyhow::Error {
     let text = format!(
-        "the index has no message {id} yet, and lacks the latest records; try again in a moment, \
-         when its writer has caught up"
+        "the index lacks the latest records, and has no message {id}, or not the only one that \
+         begins with it; try again in a moment"
     );
     CommandFailure::new(CommandExit::TryAgain, text).into()
 }

@@ -45,6 +45,11 @@ impl MessageSelector {
         Some(Self { first: filled("0")?, last: filled("f")? })
     }
 
+    /// Whether this selector states a whole id, which only one message can have.
+    pub fn is_whole(&self) -> bool {
+        self.first == self.last
+    }
+
     /// Returns the lowest and the highest id that begin with the digits of this selector.
     pub(super) fn range(&self) -> [&[u8]; 2] {
         [self.first.as_bytes().as_slice(), self.last.as_bytes().as_slice()]

@@ -111,8 +111,9 @@ impl ReaderSource {
 }
 
 /// Answers a query from the index of the journal in `data`. First brings the index up to date, or
-/// rebuilds a damaged index. If another process is writing the index, waits for it, but at most a
-/// second. Then answers from the records that the index has.
+/// rebuilds a damaged index. If another process is writing the index, waits for it: at most
+/// [`limits::INDEX_NEAR_WAIT`] if the index lacks few records, and otherwise at most
+/// [`limits::INDEX_WAIT`]. Then answers from the records that the index has.
 ///
 /// # Errors
 ///
@@ -122,11 +123,12 @@ pub fn read<T>(
     progress: &mut dyn FnMut(u64, u64),
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let first = open(data, progress).and_then(|mut reader| query(&mut reader));
+    let first =
+        open(data, limits::INDEX_NEAR_WAIT, progress).and_then(|mut reader| query(&mut reader));
     match first {
         Err(error) if error.is_damage() => {
             discard(data)?;
-            open(data, progress).and_then(|mut reader| query(&mut reader))
+            open(data, limits::INDEX_NEAR_WAIT, progress).and_then(|mut reader| query(&mut reader))
         }
         other => other,
     }
@@ -179,7 +181,9 @@ pub(super) fn discard_if_damaged<T>(
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
         LockResult::Locked(_) => Ok(None),
-        LockResult::Busy | LockResult::ReadOnly => open(data, &mut |_, _| {}).map(Some),
+        LockResult::Busy | LockResult::ReadOnly => {
+            open(data, limits::INDEX_WAIT, &mut |_, _| {}).map(Some)
+        }
     }
 }
 
@@ -214,7 +218,13 @@ fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     }
 }
 
-fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, Error> {
+/// Opens the index after bringing it up to date. If another process is writing an index that lacks
+/// few records, waits at most `near_wait` for it.
+fn open(
+    data: &Path,
+    near_wait: Duration,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<IndexReader, Error> {
     let journal = JournalReader::open(data)?;
     let last = journal.last()?;
     let path = data.join(INDEX_DATABASE);
@@ -225,7 +235,7 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
     let waiting = connect(&path).ok();
     let position = waiting.as_ref().and_then(|db| file::position(db).ok());
     let is_near = position.is_some_and(|known| lacks_few(known, last));
-    let wait = if is_near { limits::INDEX_NEAR_WAIT } else { limits::INDEX_WAIT };
+    let wait = if is_near { near_wait } else { limits::INDEX_WAIT };
     let mut is_enough = || waiting.as_ref().is_some_and(|db| has_reached(db, last));
     match IndexLock::take(data, wait, &mut is_enough)? {
         LockResult::Locked(lock) => {

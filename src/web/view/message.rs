@@ -140,7 +140,7 @@ async fn respond(
 
 fn unknown(view: &ViewState, id: &str) -> Response {
     let text = format!("No message `{id}` is on record.");
-    view.failed(StatusCode::NOT_FOUND, "No such message", &text)
+    view.not_in_index("No such message", &text)
 }
 
 fn content(found: &MessageOnPage, may_act: bool) -> Markup {

@@ -362,6 +362,11 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
 }
 
+/// Marks the response for something that the index does not have. While the index lacks records,
+/// such a response is replaced, because the record may contain what the index lacks.
+#[derive(Debug, Clone, Copy)]
+struct NotInIndex;
+
 impl ViewState {
     /// Draws a page of a section for the person of the session.
     fn page(&self, title: &str, section: &str, content: &Markup) -> Response {
@@ -394,6 +399,13 @@ impl ViewState {
             p.problem { (layout::shown(text)) }
         };
         (status, self.page(title, "", &content)).into_response()
+    }
+
+    /// Draws the page for something that the index does not have.
+    fn not_in_index(&self, title: &str, text: &str) -> Response {
+        let mut page = self.failed(StatusCode::NOT_FOUND, title, text);
+        page.extensions_mut().insert(NotInIndex);
+        page
     }
 
     /// Draws the page for something that an incomplete index lacks.
@@ -432,7 +444,7 @@ impl ViewState {
             view.present.set_pause(PauseOfAll::find(&pauses));
             let page = draw(&view, answers);
             // An incomplete index cannot prove that something is not on record.
-            if is_behind && page.status() == StatusCode::NOT_FOUND {
+            if is_behind && page.extensions().get::<NotInIndex>().is_some() {
                 return view.not_yet_indexed();
             }
             page

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -60,7 +59,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
 
 fn missing(view: &ViewState, id: &str) -> Response {
     let text = format!("No message `{id}` that a model wrote is on record.");
-    view.failed(StatusCode::NOT_FOUND, "No such prompt", &text)
+    view.not_in_index("No such prompt", &text)
 }
 
 fn find(

@@ -161,7 +161,7 @@ fn past_page(
 
 pub(super) fn missing(view: &ViewState, id: &str) -> Response {
     let text = format!("No thread `{id}` is on record.");
-    view.failed(StatusCode::NOT_FOUND, "No such thread", &text)
+    view.not_in_index("No such thread", &text)
 }
 
 /// Returns the path of the page of a thread.
