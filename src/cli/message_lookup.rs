@@ -28,9 +28,8 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
         }
     }
 
-    // More messages may begin with a part of an id than an incomplete index has.
-    if is_behind && candidates.is_empty() && (reports.is_empty() || !prefix.is_whole()) {
-        return Err(not_yet_indexed(id));
+    if is_behind {
+        settled(&prefix, id, candidates.len() + reports.len())?;
     }
     if candidates.is_empty() && reports.len() == 1 {
         return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
@@ -61,14 +60,25 @@ fn unknown(id: &str) -> anyhow::Error {
     ))
 }
 
-/// Returns the error for an id that an incomplete index cannot resolve. The record may contain a
-/// message, or a further one, that begins with this id, so the user should try again.
-pub fn not_yet_indexed(id: &str) -> anyhow::Error {
-    let text = format!(
-        "the index lacks the latest records, and has no message {id}, or not the only one that \
-         begins with it; try again in a moment"
-    );
-    CommandFailure::new(CommandExit::TryAgain, text).into()
+/// Checks that the latest records cannot change which message an id selects. `found` is the number
+/// of messages with this id in an index that lacks these records. They may contain the message, or
+/// a further one that begins with the same digits.
+///
+/// # Errors
+///
+/// Returns an error with [`CommandExit::TryAgain`] if the latest records may change the selection.
+pub fn settled(selector: &MessageSelector, id: &str, found: usize) -> anyhow::Result<()> {
+    let text = match found {
+        0 => format!(
+            "the index has no message {id}, but lacks the latest records; try again in a moment"
+        ),
+        1 if !selector.is_whole() => format!(
+            "the index lacks the latest records, and another message may begin with {id}; write the \
+             whole id, or try again in a moment"
+        ),
+        _ => return Ok(()),
+    };
+    Err(CommandFailure::new(CommandExit::TryAgain, text).into())
 }
 
 fn ambiguous(id: &str, candidates: &[IndexedMessage]) -> anyhow::Error {

@@ -13,7 +13,7 @@ use crate::limits;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::indexed;
 use super::super::journal_target::JournalTarget;
-use super::super::message_lookup::not_yet_indexed;
+use super::super::message_lookup;
 use super::super::render::{RenderOutput, clean, table};
 
 /// A message that the command retries or lists, with its partition and its earlier attempts.
@@ -40,8 +40,8 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
         is_behind |= index.is_behind();
         named_of(index, partition, retry_messages_with_id(index, &prefix)?)
     })?;
-    if is_behind && (found.is_empty() || found.len() == 1 && !prefix.is_whole()) {
-        return Err(not_yet_indexed(digits));
+    if is_behind {
+        message_lookup::settled(&prefix, digits, found.len())?;
     }
     if found.len() > 1 {
         let rows = draw(&found);

@@ -31,6 +31,12 @@ pub(super) struct PartitionAnswer<T> {
     pub behind: Option<(Position, Position)>,
 }
 
+/// Whether the index of a queried journal lacks records. Something that no index has may then be on
+/// record.
+pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
+    answers.iter().any(|answer| answer.behind.is_some())
+}
+
 impl ViewedJournals {
     pub fn new(data: PathBuf) -> Self {
         let permits = Arc::new(Semaphore::new(limits::WEB_QUERIES_MAX));

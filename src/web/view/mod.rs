@@ -429,7 +429,7 @@ impl ViewState {
 
         let view = Arc::clone(&self);
         let drawn = self.journals.query(with_frame, move |answers| {
-            let is_behind = answers.iter().any(|answer| answer.behind.is_some());
+            let is_behind = journals::is_any_behind(&answers);
             let mut waiting = 0;
             let mut pauses = Vec::new();
             let answers = answers.into_iter().map(|found| {

@@ -9,7 +9,7 @@ mod forks;
 #[cfg(target_os = "linux")]
 mod hosted;
 mod live;
-mod operate;
+pub mod operate;
 mod overview;
 mod questions;
 mod search;

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
+use super::super::journals;
 use super::super::layout::{inline, shown};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, message as message_page, thread};
@@ -448,19 +449,21 @@ async fn record_of(
     context: &ActionContext,
     message: MessageId,
 ) -> Result<LocatedRecord, OperateFailure> {
-    let unknown = || OperateFailure::missing(format!("No message `{message}` is on record."));
-    let selector = MessageSelector::parse(&message.to_string()).ok_or_else(unknown)?;
+    let unknown = |is_behind| OperateFailure::no_message(message, is_behind);
+    let selector = MessageSelector::parse(&message.to_string()).ok_or_else(|| unknown(false))?;
     let find = move |_, index: &mut IndexReader| message_report(index, &selector, 0);
     let found = context.view.journals.query(find, |answers| {
+        let is_behind = journals::is_any_behind(&answers);
         let mut answers = answers.into_iter();
-        answers.find_map(|found| match found.answer {
+        let located = answers.find_map(|found| match found.answer {
             FoundMessage::One(report) => Some(LocatedRecord {
                 partition: found.partition,
                 position: report.record.position,
                 payload: report.message.name.local.to_string(),
             }),
             _ => None,
-        })
+        });
+        located.ok_or(is_behind)
     });
     let failed = |error: crate::index::Error| {
         OperateFailure::new(
@@ -469,5 +472,5 @@ async fn record_of(
             error.to_string(),
         )
     };
-    found.await.map_err(failed)?.ok_or_else(unknown)
+    found.await.map_err(failed)?.map_err(unknown)
 }

@@ -122,6 +122,19 @@ impl OperateFailure {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }
 
+    /// Creates the failure for a message that the index does not have. If the index lacks records,
+    /// they may contain the message.
+    fn no_message(id: MessageId, is_behind: bool) -> Self {
+        if is_behind {
+            let text = format!(
+                "The index has no message `{id}`, but lacks the latest records. Load this page \
+                 again in a moment."
+            );
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text);
+        }
+        Self::missing(format!("No message `{id}` is on record."))
+    }
+
     fn unusable(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Not a possible action", text)
     }

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::super::journals;
 use super::super::layout::{inline, shown, table, wrapped};
 use super::super::payload_text::Excerpt;
 use super::super::retry_list::{self, ListedRetry, RetryList, RetryPage};
@@ -203,16 +204,19 @@ fn request(context: &ActionContext, client: &ServiceClient, listed: &ListedRetry
 impl RetryDraft {
     /// Finds the recorded message. If it cannot be retried, returns the reason.
     async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
-        let unknown = || OperateFailure::missing(format!("No message `{id}` is on record."));
-        let selector = MessageSelector::parse(&id.to_string()).ok_or_else(unknown)?;
+        let unknown = |is_behind| OperateFailure::no_message(id, is_behind);
+        let selector = MessageSelector::parse(&id.to_string()).ok_or_else(|| unknown(false))?;
         let facts = config_facts(&context.view).await;
         let find = move |_, index: &mut IndexReader| find(index, &selector, &facts.predictor);
         let found = context.view.journals.query(find, |answers| {
+            let is_behind = journals::is_any_behind(&answers);
             let mut answers = answers.into_iter();
-            answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)))
+            let found =
+                answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)));
+            found.ok_or(is_behind)
         });
         let (partition, found) =
-            found.await.map_err(|error| unanswered(&error))?.ok_or_else(unknown)?;
+            found.await.map_err(|error| unanswered(&error))?.map_err(unknown)?;
         let FoundRetry { message, facts, source, attempts } = found;
         let source = source.map_err(|why| {
             let text = format!("{id} cannot be retried: {why}.");

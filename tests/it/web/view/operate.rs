@@ -66,7 +66,7 @@ fn own_name() -> String {
     this_user().login.unwrap()
 }
 
-fn operating(house: &House) -> ViewServer {
+pub fn operating(house: &House) -> ViewServer {
     ViewServer::start(house, &["--operate", "--as", &own_name()])
 }
 
