@@ -29,7 +29,7 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
     }
 
     if is_behind {
-        settled(&prefix, id, candidates.len() + reports.len())?;
+        check_selection(&prefix, id, candidates.len() + reports.len())?;
     }
     if candidates.is_empty() && reports.len() == 1 {
         return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
@@ -67,7 +67,7 @@ fn unknown(id: &str) -> anyhow::Error {
 /// # Errors
 ///
 /// Returns an error with [`CommandExit::TryAgain`] if the latest records may change the selection.
-pub fn settled(selector: &MessageSelector, id: &str, found: usize) -> anyhow::Result<()> {
+pub fn check_selection(selector: &MessageSelector, id: &str, found: usize) -> anyhow::Result<()> {
     let text = match found {
         0 => format!(
             "the index has no message {id}, but lacks the latest records; try again in a moment"

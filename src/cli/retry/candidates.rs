@@ -41,7 +41,7 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
         named_of(index, partition, retry_messages_with_id(index, &prefix)?)
     })?;
     if is_behind {
-        message_lookup::settled(&prefix, digits, found.len())?;
+        message_lookup::check_selection(&prefix, digits, found.len())?;
     }
     if found.len() > 1 {
         let rows = draw(&found);
