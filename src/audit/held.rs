@@ -143,12 +143,43 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// Returns all held calls, oldest first. The index names the trees with held calls. Only these
-/// trees are read from the journal, each from its first held call on.
-pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
-    let calls = index.waiting_calls()?;
+/// The held calls that wait longest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldPage {
+    /// Oldest first.
+    pub calls: Vec<HeldCall>,
+    /// Number of all calls that wait for the same decision.
+    pub all: u64,
+}
+
+impl HeldPage {
+    /// Returns the oldest `most` of `calls` that wait for the decision `hold`.
+    pub fn of(mut calls: Vec<HeldCall>, hold: Hold, most: usize) -> Self {
+        calls.retain(|call| call.hold == hold);
+        let all = calls.len() as u64;
+        HeldCall::sort(&mut calls);
+        calls.truncate(most);
+        Self { calls, all }
+    }
+
+    /// Returns the oldest `most` calls of both pages, which have different calls.
+    #[must_use]
+    pub fn merged(mut self, other: Self, most: usize) -> Self {
+        self.calls.extend(other.calls);
+        HeldCall::sort(&mut self.calls);
+        self.calls.truncate(most);
+        Self { all: self.all + other.all, ..self }
+    }
+}
+
+/// Returns the oldest `most` calls that wait for the decision `hold`. The index names their trees.
+/// Only these trees are read from the journal, each from the first of these calls on.
+pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
+    let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
-    held_in_all(index, placed.into_iter().flatten())
+    // These trees may have younger calls that wait.
+    let calls = held_in_all(index, placed.into_iter().flatten())?;
+    Ok(HeldPage { all, ..HeldPage::of(calls, hold, most) })
 }
 
 /// Returns the held calls among `calls`, oldest first. Reads only the trees of these calls.

@@ -46,7 +46,7 @@ pub use fork_origin::ForkOrigin;
 pub use fork_point::{
     ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
 };
-pub use held::{CallPreviewView, HeldCall, held, held_in, held_of};
+pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{
     CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,

@@ -24,7 +24,8 @@ impl CallsOfThread {
     /// waits.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
-        let mut calls = decision::waiting_with_previews(data, |call| is_from(call, &thread))?;
+        let is_wanted = |call: &HeldCall| is_from(call, &thread);
+        let mut calls = decision::waiting_with_previews(data, usize::MAX, is_wanted)?.calls;
         calls.retain(|call| is_from(call, &thread));
         if calls.is_empty() {
             return Err(CommandFailure::new(CommandExit::InvalidData, none_waits(&thread)).into());

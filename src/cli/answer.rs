@@ -6,13 +6,14 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::audit::HeldCall;
+use crate::audit::{HeldCall, HeldPage};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
+use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
 use super::organism_reach::OrganismReach;
 use super::render::{RenderOutput, held, put, put_visible_json};
@@ -35,6 +36,8 @@ pub struct Args {
     /// Write one line of JSON for each open question.
     #[arg(long, conflicts_with = "message")]
     json: bool,
+    #[command(flatten)]
+    page: HeldPageArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -43,11 +46,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(data) => data.clone(),
             None => startup::directories(args.config.config.as_deref())?.data,
         };
-        return list(&decision::waiting_on_record(&data, Hold::Answer)?, args.json);
+        let most = args.page.most();
+        return list(&decision::waiting_on_record(&data, Hold::Answer, most)?, args.json);
     };
 
     let reach = args.config.reach(&args.decision)?;
-    let questions = decision::waiting(reach.data(), Hold::Answer)?;
+    let questions = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?.calls;
     let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
         let text = format!(
@@ -97,9 +101,11 @@ fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     refusal
 }
 
-fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
+fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
+    let questions = &page.calls;
     if json {
         questions.iter().try_for_each(put_visible_json)?;
+        note_page(page);
         return Ok(CommandExit::Done.into());
     }
 
@@ -112,6 +118,7 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
         let config = named_config::option();
         put(&format!("{shown}  organism answer {} [FILE | --form]{config}\n\n", question.message))?;
     }
+    note_page(page);
 
     Ok(CommandExit::Done.into())
 }

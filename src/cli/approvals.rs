@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::audit::HeldCall;
+use crate::ids::ThreadId;
 
 use super::all_from::{self, is_from};
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
+use super::held_page::{HeldPageArgs, note_page};
 use super::journal_target::{self, JournalTarget};
 use super::named_config;
 use super::render::{RenderOutput, held, put, put_visible_json};
@@ -24,7 +26,7 @@ pub struct Args {
     place: JournalTarget,
     /// Show only calls of this thread and its subthreads. The output ends with the command that
     /// approves all of them.
-    #[arg(long, value_name = "THREAD")]
+    #[arg(long, value_name = "THREAD", conflicts_with_all = ["limit", "all"])]
     all_from: Option<String>,
     /// Show one call after another on the terminal, and ask for each decision.
     #[arg(long, conflicts_with = "json")]
@@ -39,6 +41,8 @@ pub struct Args {
     /// all.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: HeldPageArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -52,28 +56,40 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let is_wanted = |call: &HeldCall| within.as_ref().is_none_or(|thread| is_from(call, thread));
     decision::require_journal(&data)?;
-    let mut waiting = decision::waiting_with_previews(&data, is_wanted)?;
-    waiting.retain(is_wanted);
-    if args.json {
-        waiting.iter().try_for_each(put_visible_json)?;
-        if let Some(thread) = &within {
-            let sha256 = all_from::digest(&waiting).to_string();
-            let all = json!({"all_from": thread, "count": waiting.len(), "sha256": sha256});
-            put_visible_json(&all)?;
-        }
-        return Ok(CommandExit::Done.into());
+    // The hash of the calls of a thread covers all of them.
+    let most = if within.is_some() { usize::MAX } else { args.page.most() };
+    let mut page = decision::waiting_with_previews(&data, most, is_wanted)?;
+    page.calls.retain(is_wanted);
+    let write = if args.json { write_json } else { write_text };
+    write(&page.calls, within.as_ref())?;
+    if within.is_none() {
+        note_page(&page);
     }
+    Ok(CommandExit::Done.into())
+}
 
+fn write_json(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result<()> {
+    waiting.iter().try_for_each(put_visible_json)?;
+    if let Some(thread) = within {
+        let sha256 = all_from::digest(waiting).to_string();
+        let all = json!({"all_from": thread, "count": waiting.len(), "sha256": sha256});
+        put_visible_json(&all)?;
+    }
+    Ok(())
+}
+
+fn write_text(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result<()> {
     if waiting.is_empty() {
-        match &within {
+        match within {
             Some(thread) => note!("{}", all_from::none_waits(thread)),
             None => note!("no calls wait for an approval"),
         }
+        return Ok(());
     }
 
     let config = named_config::option();
     let output = RenderOutput::stdout(true);
-    for call in &waiting {
+    for call in waiting {
         let short = shortened(&call.sha256.to_string());
         let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
         let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
@@ -81,14 +97,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         put(&format!("{}  {approve}\n\n", held(&output, call)))?;
     }
 
-    if let (Some(thread), false) = (within, waiting.is_empty()) {
-        let short = shortened(&all_from::digest(&waiting).to_string());
+    if let Some(thread) = within {
+        let short = shortened(&all_from::digest(waiting).to_string());
         put(&format!("all {}:\n", waiting.len()))?;
         put(&format!("  organism approve --all-from {thread} --hash {short}{config}\n"))?;
         put(&format!("  organism refuse --all-from {thread}{config}\n"))?;
     }
-
-    Ok(CommandExit::Done.into())
+    Ok(())
 }
 
 /// Number of hexadecimal digits to which a suggested command shortens the hash of a payload. So

@@ -47,10 +47,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let message = startup::message(args.message.as_deref().unwrap_or_default())?;
     let waiting = match args.hash {
-        Some(_) => decision::waiting(reach.data(), Hold::Approval)?,
-        None => decision::waiting_with_previews(reach.data(), |call| call.message == message)?,
+        Some(_) => decision::waiting(reach.data(), Hold::Approval, usize::MAX)?,
+        None => decision::waiting_with_previews(reach.data(), usize::MAX, |call| {
+            call.message == message
+        })?,
     };
-    let call = waiting.iter().find(|call| call.message == message);
+    let call = waiting.calls.iter().find(|call| call.message == message);
     if let Some(call) = call {
         show(call);
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::timeout;
 
-use crate::audit::{self, CallPreviewView, HeldCall};
+use crate::audit::{self, CallPreviewView, HeldCall, HeldPage};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position};
 use crate::index;
@@ -25,10 +25,10 @@ use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, s
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
-/// Returns the calls that wait for an approval or for an answer; `hold` states for which of the
-/// two. Covers the journals of all partitions in `data`. For each partition, queries the running
-/// organism. If no organism responds, reads the journal of the partition once.
-pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+/// Returns the oldest `most` calls that wait for an approval or for an answer; `hold` states for
+/// which of the two. Covers the journals of all partitions in `data`. For each partition, queries
+/// the running organism. If no organism responds, reads the journal of the partition once.
+pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
     let mut refused = None;
@@ -38,7 +38,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
         false
     });
     let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
-    let mut all = Vec::new();
+    let mut page = HeldPage { calls: Vec::new(), all: 0 };
     let mut is_read = false;
 
     for (partition, journal) in partitions_in(data) {
@@ -54,14 +54,14 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             }
         };
         if let Some(held) = runtime.block_on(query) {
-            all.extend(held);
+            page = page.merged(HeldPage::of(held, hold, most), most);
             continue;
         }
-        match held_on_record(&journal) {
+        match held_on_record(&journal, hold, most) {
             // There are no held calls in a journal that does not exist.
             Err(Error::Missing { .. }) => {}
             held => {
-                all.extend(held.map_err(journal_target::failed)?);
+                page = page.merged(held.map_err(journal_target::failed)?, most);
                 is_read = true;
             }
         }
@@ -71,25 +71,25 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
         note_read_once(data, refused.as_ref());
     }
 
-    all.retain(|call| call.hold == hold);
-    HeldCall::sort(&mut all);
-    Ok(all)
+    Ok(page)
 }
 
-/// Reads the held calls of one journal. If the journal has an up-to-date index, reads only those
-/// trees of threads that have held calls according to the index. Otherwise, reads the whole
-/// journal.
-fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
-    match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
-        Some(held) => Ok(held),
-        None => JournalReader::open(journal).and_then(|reader| audit::held(&reader)),
+/// Reads the oldest `most` held calls of one journal. If the journal has an up-to-date index, reads
+/// only the trees of these calls. Otherwise, reads the whole journal.
+fn held_on_record(journal: &Path, hold: Hold, most: usize) -> Result<HeldPage, Error> {
+    match index::read_if_current(journal, &mut |index| audit::held_in(index, hold, most)) {
+        Some(page) => Ok(page),
+        None => {
+            let held = JournalReader::open(journal).and_then(|reader| audit::held(&reader))?;
+            Ok(HeldPage::of(held, hold, most))
+        }
     }
 }
 
 /// Returns the waiting calls as [`waiting`] does, but fails if there is no journal.
-pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+pub(super) fn waiting_on_record(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     require_journal(data)?;
-    waiting(data, hold)
+    waiting(data, hold, most)
 }
 
 /// Fails if there is no journal in the data directory.
@@ -105,25 +105,27 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
 
 /// Waits until the running organism has recorded all requested previews of the calls for which
 /// `is_wanted` returns true. A preview states what a held call would do. Stops waiting if no
-/// organism runs any more. Then returns all calls that wait for an approval, as [`waiting`] does.
+/// organism runs any more. Then returns the oldest `most` calls that wait for an approval, as
+/// [`waiting`] does.
 pub(super) fn waiting_with_previews(
     data: &Path,
+    most: usize,
     is_wanted: impl Fn(&HeldCall) -> bool,
-) -> anyhow::Result<Vec<HeldCall>> {
+) -> anyhow::Result<HeldPage> {
     let is_to_come = |call: &HeldCall| call.preview == Some(CallPreviewView::Requested);
     let mut positions = BTreeMap::new();
-    let mut calls = waiting(data, Hold::Approval)?;
+    let mut page = waiting(data, Hold::Approval, most)?;
     // Calls that become held during the wait are ignored, so the wait ends with the last of these.
-    let awaited = calls.iter().filter(|call| is_to_come(call) && is_wanted(call));
+    let awaited = page.calls.iter().filter(|call| is_to_come(call) && is_wanted(call));
     let awaited: HashSet<MessageId> = awaited.map(|call| call.message).collect();
 
     // Without a running organism, no preview comes.
-    while calls.iter().any(|call| is_to_come(call) && awaited.contains(&call.message))
+    while page.calls.iter().any(|call| is_to_come(call) && awaited.contains(&call.message))
         && wait_for_records(data, &mut positions)?
     {
-        calls = waiting(data, Hold::Approval)?;
+        page = waiting(data, Hold::Approval, most)?;
     }
-    Ok(calls)
+    Ok(page)
 }
 
 /// Waits until one of the journals has a new record. `positions` contains the last known position

@@ -36,6 +36,7 @@ mod diff;
 mod exit;
 mod export;
 mod fork;
+mod held_page;
 mod host;
 mod indexed;
 mod init;

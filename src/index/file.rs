@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dashmap::DashMap;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use crate::ids::Position;
+use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{JournalReader, keep_plans};
 use crate::limits;
 
@@ -186,7 +186,11 @@ pub fn position(db: &Connection) -> rusqlite::Result<Position> {
 
 /// Whether `db` is a complete index of `journal` in the present format.
 pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
-    Ok(is_of(path, db, journal)? && catalogue(db).map_err(failed(path))? == *CATALOGUE)
+    if !is_of(path, db, journal)? {
+        return Ok(false);
+    }
+    let catalogue = catalogue(db).map_err(failed(path))?;
+    Ok(catalogue_digest(&catalogue).to_string() == CATALOGUE_DIGEST)
 }
 
 /// Whether `db` has rows of `journal` in the present format.
@@ -275,6 +279,10 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
+/// Digest of [`CATALOGUE`]. Each command checks its index against it; the catalogue itself would
+/// have to be made in a database of its own first.
+const CATALOGUE_DIGEST: &str = "16c03fae686f4fdcb3958b72aea3cdd4ac8bf1d7302480fec9be35aec881ec6b";
+
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
 static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
     let made = || -> rusqlite::Result<IndexCatalogue> {
@@ -291,6 +299,13 @@ fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
     let mut query = db.prepare("SELECT name, sql FROM sqlite_schema ORDER BY type, name")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
+}
+
+fn catalogue_digest(catalogue: &IndexCatalogue) -> Digest {
+    let texts = catalogue.iter().flat_map(|(name, sql)| [Some(name), sql.as_ref()]);
+    // No name and no definition contains a NUL character.
+    let parts: Vec<_> = texts.flat_map(|text| [text.map_or("", String::as_str), "\0"]).collect();
+    Digest::of_parts(&parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>())
 }
 
 /// Returns the statements that create the tables, indexes and views that `db` lacks.
@@ -401,4 +416,15 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(suffix);
     PathBuf::from(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index with other definitions is rebuilt, so a change of them needs this digest.
+    #[test]
+    fn the_digest_of_the_catalogue_is_that_of_the_schema() {
+        assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);
+    }
 }

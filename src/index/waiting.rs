@@ -118,10 +118,15 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of the calls that wait for an approval or an answer.
-    pub fn waiting_calls(&self) -> Result<Vec<i64>, Error> {
-        let sql = "SELECT call FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
-        self.rows(sql, &[], |row| row.get(0))
+    /// Returns the numbers of calls that wait for the decision `hold`, in the order of their
+    /// requests, but at most `most`. Also returns the number of all such calls.
+    pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
+        let sql = "SELECT call FROM hold_row INDEXED BY hold_open \
+                   WHERE ended IS NULL AND hold = ?1 ORDER BY call";
+        let mut calls = self.rows(sql, &[&hold.as_str()], |row| row.get(0))?;
+        let all = calls.len() as u64;
+        calls.truncate(most);
+        Ok((calls, all))
     }
 
     /// Returns the tree and the position of each call. `calls` contains the numbers of the calls in

@@ -108,6 +108,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "config_error_carets",
     "render",
     "decision",
+    "held_page",
     "organism_reach",
     "pause_action",
     "named_config",

@@ -347,6 +347,7 @@ pub fn search(bench: &mut Bench) {
 
 pub fn approvals(bench: &mut Bench) {
     add_query(bench, "large_approvals", &["approvals"]);
+    add_query(bench, "large_approvals_all", &["approvals", "--all"]);
 }
 
 /// Duration of showing one message of a thread of common size.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use organism::audit::{self, HeldCall};
+use organism::audit::{self, HeldCall, HeldPage};
 use organism::clock::Time;
 use organism::envelope::MessageKind;
 use organism::ids::CallId;
@@ -15,8 +15,19 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, research, thread};
 
+const HOLDS: [Hold; 2] = [Hold::Approval, Hold::Answer];
+
+/// All held calls, of both kinds.
 fn indexed(place: &Place) -> Vec<HeldCall> {
-    with_index(&place.data(), &mut |index| audit::held_in(index)).unwrap()
+    let pages = HOLDS.map(|hold| page(place, hold, usize::MAX));
+    assert!(pages.iter().all(|page| page.calls.len() as u64 == page.all), "{pages:?}");
+    let mut calls = pages.map(|page| page.calls).concat();
+    HeldCall::sort(&mut calls);
+    calls
+}
+
+fn page(place: &Place, hold: Hold, most: usize) -> HeldPage {
+    with_index(&place.data(), &mut |index| audit::held_in(index, hold, most)).unwrap()
 }
 
 /// Returns the records of trees with held calls. In every second tree, the call still waits. In the
@@ -62,6 +73,11 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     assert_eq!(held.len(), 150);
     assert!(held.iter().all(|call| call.why.as_deref() == Some("large")));
     assert_eq!(indexed(&place), held);
+    for hold in HOLDS {
+        for most in [0, 1, 30, 1_000] {
+            assert_eq!(page(&place, hold, most), HeldPage::of(held.clone(), hold, most));
+        }
+    }
 
     let mut found = 0;
     for (journal, place) in stored_journals() {
@@ -77,7 +93,10 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
 #[test]
 fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
     let place = Place::with(&mut waiting(&mut Script::default(), 300));
-    let calls: Vec<i64> = with_index(&place.data(), &mut |index| index.waiting_calls()).unwrap();
+    let waiting =
+        with_index(&place.data(), &mut |index| index.waiting_calls(Hold::Approval, usize::MAX));
+    let (calls, all) = waiting.unwrap();
+    assert_eq!(calls.len() as u64, all);
     let numbers: Vec<i64> = calls.iter().copied().cycle().take(1_000).collect();
 
     for (patience, shares) in [(Duration::MAX, 2), (Duration::ZERO, 9)] {
@@ -95,6 +114,33 @@ fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
         assert_eq!(trees[..calls.len()], trees[calls.len()..2 * calls.len()]);
         assert_eq!(trees.len(), numbers.len());
     }
+}
+
+/// A list has the calls that wait longest, and states how many there are; the index is not needed
+/// for that.
+#[test]
+fn a_list_of_approvals_has_the_oldest_and_states_the_number_of_all() {
+    let place = Place::with(&mut waiting(&mut Script::default(), 300));
+    let listed = |arguments: &[&str]| {
+        let output = organism(&place, &[&["approvals", "--json"], arguments].concat());
+        let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        (lines, text(&output.stderr))
+    };
+    for has_index in [false, true] {
+        if has_index {
+            assert_eq!(indexed(&place).len(), 150);
+        }
+        let (all, note) = listed(&["--all"]);
+        assert_eq!(all.len(), 100);
+        assert!(!note.contains("--all"), "{note}");
+        let (some, note) = listed(&["--limit", "7"]);
+        assert_eq!(some, all[..7]);
+        assert!(note.contains("7 of 100 calls that wait"), "{note}");
+        assert_eq!(listed(&[]).0, all);
+    }
+
+    let within = listed(&["--all-from", "sess-waiting0", "--limit", "1"]);
+    assert!(within.0.is_empty() && within.1.contains("--all-from"), "{within:?}");
 }
 
 /// `organism approvals` lists every held call without a running organism, even if the index is
