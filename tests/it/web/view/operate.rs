@@ -72,7 +72,7 @@ pub fn operating(house: &House) -> ViewServer {
 
 /// The calls that wait for an approval.
 fn held(house: &House) -> Vec<Json> {
-    house.organism(&["approvals", "--json"]).json()
+    house.organism(&["approvals", "--all", "--json"]).json()
 }
 
 /// Sends a text, which opens a call that is held for an approval. Returns the message id of the
