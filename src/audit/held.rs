@@ -179,7 +179,10 @@ pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage,
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
     // These trees may have younger calls that wait.
     let calls = held_in_all(index, placed.into_iter().flatten())?;
-    Ok(HeldPage { all, ..HeldPage::of(calls, hold, most) })
+    let HeldPage { calls, .. } = HeldPage::of(calls, hold, most);
+    // Calls that have ended since the index was read are not on the page.
+    let all = if calls.len() < most { calls.len() as u64 } else { all };
+    Ok(HeldPage { calls, all })
 }
 
 /// Returns the held calls among `calls`, oldest first. Reads only the trees of these calls.

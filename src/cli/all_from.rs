@@ -104,7 +104,7 @@ pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
 }
 
 pub fn none_waits(thread: &ThreadId) -> String {
-    format!("no call of {thread} waits for an approval; `organism approvals` shows all that wait")
+    format!("no call of {thread} waits for an approval; `organism approvals --all` shows all")
 }
 
 /// Returns one digest over several calls: over their ids, their payloads, and their previews.

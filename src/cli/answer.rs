@@ -25,7 +25,8 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The question to answer. Without it, all open questions are listed.
+    /// The question to answer. Without it, open questions are listed.
+    #[arg(conflicts_with_all = ["limit", "all"])]
     message: Option<String>,
     /// File with the answer, or `-` for standard input. Without it, a form on the terminal.
     #[arg(requires = "message")]
@@ -33,7 +34,7 @@ pub struct Args {
     /// Ask for the answer field by field, even without a terminal.
     #[arg(long, requires = "message", conflicts_with = "payload")]
     form: bool,
-    /// Write one line of JSON for each open question.
+    /// Write one line of JSON for each listed question.
     #[arg(long, conflicts_with = "message")]
     json: bool,
     #[command(flatten)]
@@ -54,9 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let questions = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?.calls;
     let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
-        let text = format!(
-            "{message} is not an open question; `organism answer` lists the open questions"
-        );
+        let text = format!("{message} is not an open question; `organism answer --all` lists all");
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     };
 
@@ -105,7 +104,7 @@ fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
     let questions = &page.calls;
     if json {
         questions.iter().try_for_each(put_visible_json)?;
-        note_page(page);
+        note_page(page, "open questions");
         return Ok(CommandExit::Done.into());
     }
 
@@ -118,7 +117,7 @@ fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
         let config = named_config::option();
         put(&format!("{shown}  organism answer {} [FILE | --form]{config}\n\n", question.message))?;
     }
-    note_page(page);
+    note_page(page, "open questions");
 
     Ok(CommandExit::Done.into())
 }

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "THREAD", conflicts_with_all = ["limit", "all"])]
     all_from: Option<String>,
     /// Show one call after another on the terminal, and ask for each decision.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "limit", "all"])]
     watch: bool,
     /// With --watch: note for the record. It is not sent to the callers.
     #[arg(long, default_value = "", requires = "watch")]
@@ -37,7 +37,7 @@ pub struct Args {
     /// With --watch: sign the decisions with this operator's key.
     #[arg(long, value_name = "FILE", requires = "watch")]
     sign: Option<PathBuf>,
-    /// Write one line of JSON for each held call. With --all-from, a last line has the hash of them
+    /// Write one line of JSON for each listed call. With --all-from, a last line has the hash of them
     /// all.
     #[arg(long)]
     json: bool,
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let write = if args.json { write_json } else { write_text };
     write(&page.calls, within.as_ref())?;
     if within.is_none() {
-        note_page(&page);
+        note_page(&page, "calls that wait for an approval");
     }
     Ok(CommandExit::Done.into())
 }

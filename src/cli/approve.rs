@@ -75,7 +75,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             decision::approval_of(call)
         }
         (None, None) => {
-            let text = format!("{message} waits for no approval; `organism approvals` shows all");
+            let text =
+                format!("{message} waits for no approval; `organism approvals --all` shows all");
             return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
         }
     };
@@ -111,7 +112,7 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     let digits = limits::HASH_CHARS_MIN;
     let text = format!(
         "`{hash}` is too short for {option}: give at least the first {digits} digits of the SHA-256; \
-         `organism approvals` shows it, and the whole command"
+         `organism approvals --all` shows it, and the whole command"
     );
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }

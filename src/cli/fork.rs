@@ -292,7 +292,7 @@ fn print_fork(
         } else {
             note!(
                 "a call that the source does not have waits for an approval, unless --live names \
-                 its listener: `organism approvals`"
+                 its listener: `organism approvals --all-from {thread}`"
             );
         }
     }

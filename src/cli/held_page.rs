@@ -3,10 +3,12 @@
 
 use crate::audit::HeldPage;
 
+use super::startup;
+
 #[derive(Debug, clap::Args)]
 pub struct HeldPageArgs {
     /// Maximum number of calls; those that wait longest are listed, oldest first.
-    #[arg(long, default_value_t = 100, value_name = "N")]
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = startup::at_least_one)]
     limit: usize,
     /// List all calls.
     #[arg(long, conflicts_with = "limit")]
@@ -20,10 +22,11 @@ impl HeldPageArgs {
     }
 }
 
-/// States how many calls wait beyond those of `page`.
-pub(super) fn note_page(page: &HeldPage) {
+/// If `page` lacks calls, states how many of them are listed. `what` names the calls, in the
+/// plural.
+pub(super) fn note_page(page: &HeldPage, what: &str) {
     let HeldPage { calls, all } = page;
     if *all > calls.len() as u64 {
-        note!("{} of {all} calls that wait, the oldest; see all with --all", calls.len());
+        note!("the {} oldest of {all} {what}; --all lists all", calls.len());
     }
 }

@@ -202,6 +202,12 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
+/// Parses a number of at least 1 from the command line.
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "write a number of at least 1".to_owned())
+}
+
 /// Parses a message id from the command line.
 pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     let parsed = text.parse();

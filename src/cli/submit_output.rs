@@ -27,8 +27,8 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
 /// listeners reply, so each reply is printed with the name of its sender. A fault is printed
 /// without a name, because its text already names the listener.
 pub fn print_plain(sent: &SubmitUpdate, is_group: bool) {
-    if let SubmitUpdate::Accepted { held: true, .. } = sent {
-        note!("it waits for an approval; `organism approvals` shows it");
+    if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
+        note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");
     }
 
     match sent {

@@ -14,6 +14,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget, known, unknown};
 use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
+use super::startup;
 use crate::audit::past_time;
 
 /// Number of events on a page if `--limit` states no other number.
@@ -34,7 +35,7 @@ pub struct Args {
     from_seq: Option<u64>,
     /// Show a page of about N events, including those of subthreads. The number is not exact,
     /// because every page ends before a message. Default: 500, and all with --json.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = startup::at_least_one)]
     limit: Option<usize>,
     /// Show the last page.
     #[arg(long, conflicts_with = "from_seq")]
@@ -162,11 +163,6 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
         CommandFailure::new(CommandExit::Usage, text)
     })?;
     Ok(RecordedMoment::Time(time))
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "write a number of at least 1".to_owned())
 }
 
 fn event_class(text: &str) -> Result<EventClass, String> {

@@ -118,15 +118,21 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of calls that wait for the decision `hold`, in the order of their
-    /// requests, but at most `most`. Also returns the number of all such calls.
+    /// Returns the numbers of the first `most` calls that wait for the decision `hold`, in the
+    /// order of their requests, and of all calls whose wait began at the same time as that of the
+    /// last. Also returns the number of all calls that wait for this decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
-        let sql = "SELECT call FROM hold_row INDEXED BY hold_open \
+        let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";
-        let mut calls = self.rows(sql, &[&hold.as_str()], |row| row.get(0))?;
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, u64>(1)?));
+        let calls: Vec<(i64, u64)> = self.rows(sql, &[&hold.as_str()], read)?;
         let all = calls.len() as u64;
-        calls.truncate(most);
-        Ok((calls, all))
+        let last = most.checked_sub(1).and_then(|last| calls.get(last)).map(|(_, since)| *since);
+        let first = calls
+            .iter()
+            .enumerate()
+            .take_while(|(number, (_, since))| *number < most || Some(*since) == last);
+        Ok((first.map(|(_, (call, _))| *call).collect(), all))
     }
 
     /// Returns the tree and the position of each call. `calls` contains the numbers of the calls in

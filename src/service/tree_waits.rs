@@ -225,8 +225,8 @@ impl std::fmt::Display for TreeWait {
         match wait {
             WaitKind::Approval { message } => write!(
                 f,
-                "{thread}: a call to {listener} waits for an approval; `organism approvals` shows \
-                 it, `organism approve {message}` lets it go"
+                "{thread}: a call to {listener} waits for an approval; `organism approvals \
+                 --all-from {thread}` shows it, `organism approve {message}` lets it go"
             ),
             WaitKind::Answer { message } => write!(
                 f,

@@ -1,8 +1,7 @@
 //! The large journal on JetStream: its directories become the projection of a stream on a real server.
 
-use std::time::Instant;
-
 use std::path::Path;
+use std::time::Instant;
 
 use organism::journal::jetstream::{
     JoiningHost, Options, StreamDurability, StreamJournal, promote,

@@ -1,5 +1,7 @@
 //! Tests that the index finds the same held calls as a search of the whole journal.
 
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use organism::audit::{self, HeldCall, HeldPage};
@@ -61,6 +63,32 @@ pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
     records
 }
 
+/// Asserts that pages of several lengths have the calls that a search of the whole journal finds.
+fn assert_pages(place: &Place) {
+    let held = audit::held(&place.reader()).unwrap();
+    for hold in HOLDS {
+        for most in [0, 1, 30, 1_000] {
+            assert_eq!(page(place, hold, most), HeldPage::of(held.clone(), hold, most));
+        }
+    }
+}
+
+/// Calls that began to wait at the same time, in one commit of the pump, have the order of their
+/// ids.
+#[test]
+fn calls_of_one_time_have_one_order_with_and_without_the_index() {
+    let mut records = waiting(&mut Script::default(), 300);
+    for record in &mut records {
+        record.time = Time(1_000);
+        for fact in &mut record.facts {
+            if let Fact::Accepted { message, .. } = fact {
+                Arc::make_mut(message).time = record.time;
+            }
+        }
+    }
+    assert_pages(&Place::with(&mut records));
+}
+
 /// Design 8.17: the index misses no held call, whatever has happened in its tree.
 #[test]
 fn held_calls_found_with_the_index_are_those_of_the_journal() {
@@ -73,11 +101,7 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     assert_eq!(held.len(), 150);
     assert!(held.iter().all(|call| call.why.as_deref() == Some("large")));
     assert_eq!(indexed(&place), held);
-    for hold in HOLDS {
-        for most in [0, 1, 30, 1_000] {
-            assert_eq!(page(&place, hold, most), HeldPage::of(held.clone(), hold, most));
-        }
-    }
+    assert_pages(&place);
 
     let mut found = 0;
     for (journal, place) in stored_journals() {
@@ -120,7 +144,7 @@ fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
 /// for that.
 #[test]
 fn a_list_of_approvals_has_the_oldest_and_states_the_number_of_all() {
-    let place = Place::with(&mut waiting(&mut Script::default(), 300));
+    let place = Place::with(&mut waiting(&mut Script::default(), 330));
     let listed = |arguments: &[&str]| {
         let output = organism(&place, &[&["approvals", "--json"], arguments].concat());
         let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
@@ -128,19 +152,33 @@ fn a_list_of_approvals_has_the_oldest_and_states_the_number_of_all() {
     };
     for has_index in [false, true] {
         if has_index {
-            assert_eq!(indexed(&place).len(), 150);
+            assert_eq!(indexed(&place).len(), 165);
         }
         let (all, note) = listed(&["--all"]);
-        assert_eq!(all.len(), 100);
+        assert_eq!(all.len(), 110);
         assert!(!note.contains("--all"), "{note}");
-        let (some, note) = listed(&["--limit", "7"]);
-        assert_eq!(some, all[..7]);
-        assert!(note.contains("7 of 100 calls that wait"), "{note}");
-        assert_eq!(listed(&[]).0, all);
+        for (limit, first) in [(&[][..], 100), (&["--limit", "7"], 7)] {
+            let (some, note) = listed(limit);
+            assert_eq!(some, all[..first]);
+            let expected = format!("the {first} oldest of 110 calls that wait for an approval");
+            assert!(note.contains(&expected), "{note}");
+        }
     }
 
-    let within = listed(&["--all-from", "sess-waiting0", "--limit", "1"]);
-    assert!(within.0.is_empty() && within.1.contains("--all-from"), "{within:?}");
+    for wrong in [
+        &["--all-from", "sess-waiting0", "--limit", "1"][..],
+        &["--limit", "1", "--all"],
+        &["--limit", "0"],
+    ] {
+        let (lines, note) = listed(wrong);
+        assert!(lines.is_empty() && note.contains("--limit"), "{wrong:?}: {note}");
+    }
+    let mut answer = Command::new(env!("CARGO_BIN_EXE_organism"));
+    answer.args(["answer", "--json", "--limit", "5", "--data"]).arg(place.data());
+    let questions = answer.output().unwrap();
+    assert_eq!(text(&questions.stdout).lines().count(), 5);
+    let note = text(&questions.stderr);
+    assert!(note.contains("the 5 oldest of 55 open questions"), "{note}");
 }
 
 /// `organism approvals` lists every held call without a running organism, even if the index is

@@ -41,9 +41,10 @@ fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let sent = end(sent);
     assert_eq!(sent.code, Some(0), "{sent:?}");
+    let thread = held["thread"].as_str().unwrap();
     let told = format!(
-        "a call to solo waits for an approval; `organism approvals` shows it, \
-                        `organism approve {message}` lets it go"
+        "a call to solo waits for an approval; `organism approvals --all-from {thread}` shows it, \
+         `organism approve {message}` lets it go"
     );
     assert_eq!(sent.err.matches(&told).count(), 1, "{sent:?}");
     assert!(sent.err.contains(&format!("{THREAD}.")), "of a subthread: {sent:?}");

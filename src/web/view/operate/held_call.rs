@@ -58,9 +58,12 @@ async fn approval(
     }
 
     if !is_shown_whole(&call) {
-        let text = "This page would not show all of the payload or of its preview: one of them is \
-                    redacted, or longer than 100,000 characters. Read it with `organism approvals`, \
-                    and decide with `organism approve` or `organism refuse`.";
+        let text = format!(
+            "This page would not show all of the payload or of its preview: one of them is \
+             redacted, or longer than 100,000 characters. Read it with `organism approvals \
+             --all-from {}`, and decide with `organism approve` or `organism refuse`.",
+            call.thread
+        );
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Too long to decide here", text));
     }
 
