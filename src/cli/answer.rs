@@ -104,21 +104,18 @@ fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
     let questions = &page.calls;
     if json {
         questions.iter().try_for_each(put_visible_json)?;
-        note_page(page, "open questions");
-        return Ok(CommandExit::Done.into());
-    }
-
-    if questions.is_empty() {
+    } else if questions.is_empty() {
         note!("no open questions");
-    }
-
-    for question in questions {
-        let shown = held(&RenderOutput::stdout(true), question);
+    } else {
         let config = named_config::option();
-        put(&format!("{shown}  organism answer {} [FILE | --form]{config}\n\n", question.message))?;
+        for question in questions {
+            let shown = held(&RenderOutput::stdout(true), question);
+            let message = question.message;
+            put(&format!("{shown}  organism answer {message} [FILE | --form]{config}\n\n"))?;
+        }
     }
-    note_page(page, "open questions");
 
+    note_page(page, "open questions");
     Ok(CommandExit::Done.into())
 }
 
