@@ -68,7 +68,13 @@ fn assert_pages(place: &Place) {
     let held = audit::held(&place.reader()).unwrap();
     for hold in HOLDS {
         for most in [0, 1, 30, 1_000] {
-            assert_eq!(page(place, hold, most), HeldPage::of(held.clone(), hold, most));
+            let expected = HeldPage::of(held.clone(), hold, most);
+            assert_eq!(page(place, hold, most), expected);
+            // Two partitions have the same list as one journal with the calls of both.
+            let (one, other) =
+                held.iter().cloned().partition(|call| call.message.0.as_u128() % 2 == 0);
+            let [one, other] = [one, other].map(|calls| HeldPage::of(calls, hold, most));
+            assert_eq!(one.merged(other, most), expected);
         }
     }
 }

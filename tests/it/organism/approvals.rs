@@ -59,7 +59,8 @@ fn held(house: &House) -> Vec<Json> {
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
-    assert!(sent.err.contains("it waits for an approval"), "{sent:?}");
+    let hint = "it waits for an approval; `organism approvals --all-from sess-";
+    assert!(sent.err.contains(hint), "{sent:?}");
     held(house).last().unwrap()["message"].as_str().unwrap().to_owned()
 }
 

@@ -650,6 +650,10 @@ fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
     let sent = house.organism(&["send", "--as", "desk", "--each", "each", "--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
     assert_eq!(held(&house).len(), CALLS);
+    // The running organism returns all, and the command lists the oldest.
+    let listed = house.organism(&["approvals", "--json"]);
+    assert_eq!(listed.json(), held(&house)[..100]);
+    assert!(listed.err.contains("the 100 oldest of 103 calls"), "{}", listed.err);
 
     let view = operating(&house);
     let calls = |page: &str| page.matches("<section class=\"call\"").count();
