@@ -95,6 +95,24 @@ fn calls_of_one_time_have_one_order_with_and_without_the_index() {
     assert_pages(&Place::with(&mut records));
 }
 
+/// A call that ends between the two reads, of the index and of the journal, is neither listed nor
+/// counted.
+#[test]
+fn a_call_that_ends_while_the_list_is_read_is_not_counted() {
+    let mut script = Script::default();
+    let place = Place::with(&mut waiting(&mut script, 12));
+    let before = page(&place, Hold::Approval, usize::MAX);
+    assert_eq!(before.all, 4);
+    let ended = &before.calls[0];
+    let mut record = script.outcome(&ended.thread, "researcher", ended.message).end();
+    record.facts.push(Fact::CallClosed { call: CallId(ended.message), how: Closing::Cancelled });
+    let during = with_index(&place.data(), &mut |index| {
+        place.open().unwrap().append(&mut [record.clone()]).unwrap();
+        audit::held_in(index, Hold::Approval, usize::MAX)
+    });
+    assert_eq!(during.unwrap(), HeldPage { calls: before.calls[1..].to_vec(), all: 3 });
+}
+
 /// Design 8.17: the index misses no held call, whatever has happened in its tree.
 #[test]
 fn held_calls_found_with_the_index_are_those_of_the_journal() {
