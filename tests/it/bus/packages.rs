@@ -29,6 +29,7 @@ fn wheel(folder: &std::path::Path) -> String {
     let mut build = python();
     build.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-index"]);
     build.args(["--no-deps", "--no-build-isolation", "--wheel-dir"]).arg(folder).arg(&source);
+    build.env("PYTHONPATH", repository().join("target/pip/packages"));
     text(build.output().unwrap());
     let version = env!("CARGO_PKG_VERSION");
     let path = folder.join(format!("organism_listener-{version}-py3-none-any.whl"));
