@@ -23,7 +23,7 @@ use crate::campaign::Campaign;
 use faults::{Fault, Tally};
 use run::{Totals, run, run_with};
 
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 300;
 /// Number of seeds that run twice: once with trees that leave memory, and once with trees that stay
 /// in memory.
 const COMPARED_SEEDS: u64 = 100;

@@ -16,7 +16,7 @@ use organism::thread::Hold;
 use super::world::{World, agent, client, core, listener, name, word};
 use crate::campaign::Campaign;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 40;
 const STEPS: usize = 60;
 
 /// A generator of random numbers (xorshift, 64 bits).
