@@ -150,19 +150,19 @@ peers = ["echo", "holder", "front", "solo"]
 peers = ["echo"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go"]
+command = ["./player.pl", "holder", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
 
 [listeners.front]
-command = ["./player.py", "front"]
+command = ["./player.pl", "front"]
 schema = "talk.xsd"
 accepts = ["order"]
 replies = ["done"]
@@ -170,14 +170,14 @@ peers = ["back"]
 instances = 2
 
 [listeners.back]
-command = ["./player.py", "back"]
+command = ["./player.pl", "back"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]
 instances = 2
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
@@ -254,7 +254,7 @@ impl House {
     pub fn with(config: &str) -> Self {
         let house = Self { directory: TempDir::new().unwrap(), settled: false };
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
-        for file in ["player.py", "talk.xsd"] {
+        for file in ["player.pl", "talk.xsd"] {
             std::fs::copy(data.join(file), house.path(file)).unwrap();
         }
         house.write("organism.toml", config);
@@ -343,6 +343,8 @@ impl House {
             .env("XDG_STATE_HOME", self.path("state"))
             .env(COPIES_KEY, self.copies())
             .env("NO_COLOR", "1")
+            // Perl, in which listeners are written, warns of a locale that is not installed.
+            .env("PERL_BADLANG", "0")
             .env_remove("ORGANISM_CONFIG")
             .stdin(Stdio::null());
         if !self.settled {

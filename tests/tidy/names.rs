@@ -20,7 +20,7 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
     ("tests/data/organism/late.py", "looks for the file that lets it go on"),
-    ("tests/data/organism/player.py", "looks for the file that lets it go on"),
+    ("tests/data/organism/player.pl", "looks for the file that lets it go on"),
     ("tests/it/model/router.rs", "its time is simulated"),
     ("tests/it/pump/slow_disk.rs", "a disk under test that is to be slow"),
     ("tests/it/organism.rs", "looks at another process until it sees what it waits for"),
@@ -252,7 +252,7 @@ fn asserts(body: &str, asserting: &BTreeSet<&str>) -> bool {
 
 #[test]
 fn no_test_sleeps() {
-    let sleeps = ["thread::sleep", "time::sleep", "time.sleep("];
+    let sleeps = ["thread::sleep", "time::sleep", "time.sleep(", "select(undef"];
     let wrong = files()
         .iter()
         .filter(|file| is_test_code(file) && file.path != "tests/tidy/names.rs")

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -S
 """Answers a ping with a pong, and notes each in the file EFFECTS names: synced to disk before the
-answer, as `player.py` does."""
+answer, as `player.pl` does."""
 import os
 
 import organism_listener as listener

@@ -68,13 +68,13 @@ max_actions_per_turn = 2
 attempts = 1
 
 [listeners.tool]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["look"]
 replies = ["found"]
 
 [listeners.vault]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["secret"]
 replies = ["report"]
@@ -82,7 +82,7 @@ approval = "always"
 approval_timeout = "30s"
 
 [listeners.shell]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["run"]
 replies = ["ran"]
@@ -90,7 +90,7 @@ approval = "dangerous"
 approval_timeout = "30s"
 
 [listeners.stranger]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["vote"]
 replies = ["ballot"]

@@ -164,7 +164,7 @@ max_actions_per_turn = 100
 concurrency = 8
 
 [listeners.finder]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["look"]
 replies = ["found"]

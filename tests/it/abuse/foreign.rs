@@ -20,7 +20,7 @@ peers = ["finder"]
 peers = ["finder"]
 
 [listeners.finder]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["look"]
 replies = ["found"]

@@ -58,7 +58,7 @@ model = "recorded"
 max_iterations = 500
 
 [listeners.echo]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "forged.xsd"
 accepts = ["say"]
 replies = ["said"]

@@ -71,13 +71,13 @@ provider = "playback"
 recording = "recording.toml"
 
 [listeners.calc]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "calc.xsd"
 accepts = ["add"]
 replies = ["sum"]
 
 [listeners.liar]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = ["lie.xsd", "calc.xsd"]
 accepts = ["lie"]
 replies = ["{urn:org:calc:v1}add"]
@@ -259,7 +259,7 @@ fn all_schema_bombs_in_one_config_are_all_reported_and_nothing_starts() {
 
 fn listener(number: usize, schema: &str) -> String {
     format!(
-        "[listeners.l{number}]\ncommand = [\"./player.py\"]\nschema = \"{schema}\"\n\
+        "[listeners.l{number}]\ncommand = [\"./player.pl\"]\nschema = \"{schema}\"\n\
          accepts = [\"{{urn:b}}r\"]\n"
     )
 }

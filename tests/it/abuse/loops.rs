@@ -228,7 +228,7 @@ async fn loops_and_storms_in_a_running_organism_end_and_delay_no_other_client() 
     let mut config = CONFIG.replace("PEERS", &quoted.join(", "));
     let mut add = |who: &str, accepts: &str, replies: &str, peers: &[String]| {
         config.push_str(&format!(
-            "[listeners.{who}]\ncommand = [\"./player.py\"]\nschema = \"words.xsd\"\n\
+            "[listeners.{who}]\ncommand = [\"./player.pl\"]\nschema = \"words.xsd\"\n\
              accepts = [\"{accepts}\"]\nreplies = [\"{replies}\"]\npeers = [{}]\ninstances = 8\n",
             peers.join(", ")
         ));

@@ -25,7 +25,7 @@ messages = 100000000
 peers = ["flooded", "stranger"]
 
 [listeners.flooded]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["look"]
 replies = ["found"]
@@ -33,7 +33,7 @@ instances = 4
 backlog = BACKLOG
 
 [listeners.stranger]
-command = ["./player.py"]
+command = ["./player.pl"]
 schema = "words.xsd"
 accepts = ["secret"]
 replies = ["ballot"]

@@ -19,7 +19,7 @@ const TALK: &str = "urn:example:talk";
 fn house(crowd: usize) -> House {
     let mut config = String::from(
         "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"echo\", \"left\", \"right\"]\n\
-         [listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"\n\
+         [listeners.echo]\ncommand = [\"./player.pl\", \"echo\"]\nschema = \"talk.xsd\"\n\
          accepts = [\"say\"]\nreplies = [\"said\"]\n",
     );
     for (name, accepts, replies) in [("left", "ping", "pong"), ("right", "work", "worked")] {

@@ -27,7 +27,7 @@ accepts = ["question"]
 replies = ["decision", "pass"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
@@ -298,7 +298,7 @@ const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
 /// Starts an organism that cannot determine the origin of its callers.
 fn blind() -> (House, super::Running) {
-    let listener = "[listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"";
+    let listener = "[listeners.echo]\ncommand = [\"./player.pl\", \"echo\"]\nschema = \"talk.xsd\"";
     let client = "[clients.desk]\npeers = [\"echo\"]\nsecret_env = \"DESK_SECRET\"";
     let payloads = "accepts = [\"say\"]\nreplies = [\"said\"]\napproval = \"dangerous\"";
     let house = House::with(&format!(

@@ -22,13 +22,13 @@ ALERTS
 peers = ["echo", "holder", "asked"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go"]
+command = ["./player.pl", "holder", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
@@ -37,7 +37,7 @@ attempts = 1
 instances = 3
 
 [listeners.asked]
-command = ["./player.py", "asked"]
+command = ["./player.pl", "asked"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -18,7 +18,7 @@ name = "talk"
 peers = ["writer", "tired", "flaky"]
 
 [listeners.ledger]
-command = ["./player.py", "ledger"]
+command = ["./player.pl", "ledger"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
@@ -84,7 +84,7 @@ text = '<held xmlns="urn:example:talk"><n>1</n></held>'
 /// delivery.
 const FLAKY: &str = r#"#!/bin/sh
 if [ ! -e crashed ]; then touch crashed; head -c 1 >/dev/null; exit 7; fi
-exec ./player.py flaky
+exec ./player.pl flaky
 "#;
 
 const BOOKED: &str = "sess-booked777";

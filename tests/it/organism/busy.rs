@@ -14,7 +14,7 @@ name = "talk"
 peers = ["holder"]
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go"]
+command = ["./player.pl", "holder", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::kill::clients::Clients;
-use super::kill::{Choices, Tail, choices, environment, quick, settle, start, torture};
+use super::kill::{Choices, Tail, choices, environment, settle, start, torture};
 use super::{CONFIG, House, PATIENCE, Running, numbered, until, until_within};
 use crate::bus::harness::{name, script};
 use crate::bus::remote::{Kit, Meeting};
@@ -78,12 +78,12 @@ impl fmt::Display for Outages {
 
 /// An organism on a cluster. It has listeners on NATS in addition to the processes that it starts.
 fn house(cluster: &Cluster) -> House {
-    let solo = "[listeners.solo]\ncommand = [\"./player.py\", \"solo\"]";
+    let solo = "[listeners.solo]\ncommand = [\"./player.pl\", \"solo\"]";
     assert!(CONFIG.contains(solo));
     let config = CONFIG.replace(solo, "[listeners.solo]\nnats = true\nattempts = 100");
     let config = config.replace("accepts = [\"order\"]", "accepts = [\"order\"]\nattempts = 20");
     let config = config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 20");
-    quick(House::settled(&format!("{config}{}", on(cluster))))
+    House::settled(&format!("{config}{}", on(cluster)))
 }
 
 fn on(cluster: &Cluster) -> String {

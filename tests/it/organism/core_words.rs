@@ -19,7 +19,7 @@ peers = ["worker"]
 core = ["spawn-thread", "wait"]
 
 [listeners.worker]
-command = ["./player.py", "worker"]
+command = ["./player.pl", "worker"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]
@@ -59,7 +59,7 @@ fn threads_of_a_hosted_listener_end_when_their_time_is_over() {
     let timed = r#"core = ["spawn-thread", "wait"]"#;
     let config = configured(timed)
         .replace(r#"PYTHONPATH = "#, r#"WORK = "hold", TIMEOUT = "PT1S", PYTHONPATH = "#)
-        .replace(r#""./player.py", "worker""#, r#""./player.py", "worker", "never-{n}""#)
+        .replace(r#""./player.pl", "worker""#, r#""./player.pl", "worker", "never-{n}""#)
         .replace(r#"accepts = ["work"]"#, r#"accepts = ["hold"]"#)
         .replace(r#"replies = ["worked"]"#, r#"replies = ["held"]"#);
     let house = House::with(&config);

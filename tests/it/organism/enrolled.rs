@@ -17,7 +17,7 @@ name = "talk"   # as ever
 peers = ["solo"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

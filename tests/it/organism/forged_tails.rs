@@ -12,7 +12,7 @@ use organism::journal::HashedRecord;
 use organism::thread::{Fact, Input, Record};
 use rusqlite::Connection;
 
-use super::kill::{choices, environment, quick, torture};
+use super::kill::{choices, environment, torture};
 use super::{House, Running, numbered, until};
 use crate::campaign::Campaign;
 use crate::journal::attacks::{LAST_MAC, put};
@@ -25,13 +25,13 @@ name = "talk"
 peers = ["solo", "vault"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
 
 [listeners.vault]
-command = ["./player.py", "vault"]
+command = ["./player.pl", "vault"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]
@@ -140,7 +140,7 @@ fn no_start_takes_a_forged_tail_and_nothing_of_it_is_executed() {
     let mut report = Campaign::new("forged tails");
     let mut choices = choices();
     let rounds = environment("KILLS").unwrap_or(if torture() { 100 } else { 3 });
-    let house = quick(House::settled(CONFIG));
+    let house = House::settled(CONFIG);
     let mut running = run(&house);
     let held = hold(&house);
     let first = choices.below(ATTACKS.len() as u64);

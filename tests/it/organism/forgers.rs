@@ -20,14 +20,14 @@ name = "talk"
 peers = ["solo", "vault", "forger"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
 attempts = 50
 
 [listeners.vault]
-command = ["./player.py", "holder", "let-go"]
+command = ["./player.pl", "holder", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]

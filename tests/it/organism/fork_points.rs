@@ -83,7 +83,7 @@ name = "talk"
 peers = ["front"]
 
 [listeners.front]
-command = ["./player.py", "front"]
+command = ["./player.pl", "front"]
 schema = "talk.xsd"
 accepts = ["order"]
 replies = ["done"]

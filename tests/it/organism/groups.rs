@@ -13,7 +13,7 @@ use super::{House, TALK, numbered, until};
 fn config(gather: &str, peers: &[&str]) -> String {
     let listener = |name: &str, file: &str| {
         format!(
-            "[listeners.{name}]\ncommand = [\"./player.py\", \"{name}\"{file}]\n\
+            "[listeners.{name}]\ncommand = [\"./player.pl\", \"{name}\"{file}]\n\
              schema = \"talk.xsd\"\naccepts = [\"hold\"]\nreplies = [\"held\"]\n"
         )
     };

@@ -37,7 +37,7 @@ url = "ADDRESS"
 peers = ["writer", "planner", "editor"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -16,7 +16,7 @@ name = "talk"
 peers = ["echo", "boss", "writer"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]

@@ -17,9 +17,9 @@ pub mod rebuilt;
 use std::collections::HashSet;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use organism::envelope::MessageKind;
@@ -231,15 +231,14 @@ fn kills() -> u64 {
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { few })
 }
 
-/// A house with eight listener processes. The Python interpreter itself starts them, because the
-/// `python3` script of a version manager would take too long for eight processes after each kill.
+/// A house with eight listener processes.
 pub fn house() -> House {
-    left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
+    left_behind::house(House::with(&left_behind::config(&often_lost())))
 }
 
-/// A house for a test of the embedded journal, with listeners that start quickly.
+/// A house for a test of the embedded journal.
 pub fn embedded_house() -> House {
-    quick(House::settled(&often_lost()))
+    House::settled(&often_lost())
 }
 
 /// A config that permits 50 attempts of each call, because a delivery is often lost with its pump.
@@ -249,22 +248,6 @@ fn often_lost() -> String {
         config.replace(replies, &format!("{replies}attempts = 50\n"))
     });
     format!("{allowed}attempts = 50\ninstances = 2\n")
-}
-
-pub fn quick(house: House) -> House {
-    let player = std::fs::read_to_string(house.path("player.py")).unwrap();
-    let (_, program) = player.split_once('\n').unwrap();
-    house.write("player.py", format!("#!{} -S\n{program}", python()));
-    house
-}
-
-fn python() -> &'static str {
-    static PYTHON: OnceLock<String> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let ask = ["-c", "import sys; print(sys.executable)"];
-        let told: CommandOutput = Command::new("python3").args(ask).output().unwrap().into();
-        told.out.trim().to_owned()
-    })
 }
 
 fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {

@@ -29,8 +29,8 @@ fn an_end_without_open_work_logs_nothing() {
 #[test]
 fn processes_left_behind_are_reported() {
     let house = House::new();
-    house.write("clingy.sh", "sleep 600 >/dev/null 2>&1 &\necho $! > pid\nexec ./player.py echo\n");
-    let clingy = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"clingy.sh\"]");
+    house.write("clingy.sh", "sleep 600 >/dev/null 2>&1 &\necho $! > pid\nexec ./player.pl echo\n");
+    let clingy = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"clingy.sh\"]");
     house.write("organism.toml", clingy);
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.out, talk_reply("hello"), "{sent:?}");

@@ -24,7 +24,7 @@ views = { all = ["writer", "critic"], prompt = "Judge the outline." }
 fn without_workflow() -> String {
     let (config, _) = CONFIG.split_once("[workflows.tour]").unwrap();
     let config = config
-        .replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"")
+        .replace("player.pl\", \"back\"", "player.pl\", \"back\", \"let-go\"")
         .replace("accepts = [\"work\"]", "accepts = [\"hold\"]")
         .replace("replies = [\"worked\"]", "replies = [\"held\"]");
     // Its agents stay, since goals of workflows are all that they accept.
@@ -192,7 +192,7 @@ fn a_goal_whose_peer_was_withdrawn_is_refused_and_its_policy_applies() {
 fn a_run_whose_workflow_name_another_listener_has_ends() {
     let house = house(&with_workflow(DEFINITION));
     left_open(&house, 1);
-    let other = "\n[listeners.tour]\ncommand = [\"./player.py\", \"tour\"]\nschema = \"talk.xsd\"\n\
+    let other = "\n[listeners.tour]\ncommand = [\"./player.pl\", \"tour\"]\nschema = \"talk.xsd\"\n\
                  accepts = [\"ping\"]\nreplies = [\"pong\"]\nattempts = 1\n";
     house.write("organism.toml", format!("{}{other}", without_workflow()));
     let running = house.run();

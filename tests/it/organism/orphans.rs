@@ -12,13 +12,13 @@ const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
 echo $! > child
 setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
 echo $$ > listener
-exec ./player.py echo
+exec ./player.pl echo
 ";
 
 const MARK: &str = "ORGANISM_PUMP";
 
 fn house() -> House {
-    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
+    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
     let house = House::with(&config);
     house.write("keeper.sh", KEEPER);
     house
@@ -148,7 +148,7 @@ fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
 
 #[test]
 fn a_listener_that_cannot_be_executed_is_described() {
-    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./echo.bin\"]");
+    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./echo.bin\"]");
     let house = House::with(&config);
     house.write("echo.bin", "#!/nowhere/interpreter\n");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -44,20 +44,20 @@ name = "talk"
 peers = ["echo", "holder", "solo"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
 approval = "always"
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go"]
+command = ["./player.pl", "holder", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

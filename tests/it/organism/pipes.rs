@@ -70,7 +70,7 @@ const COMMANDS: &[&[&str]] = &[
     &["adopt"],
     &["secret", "new"],
     &["secret", "new", "--out", "NEW"],
-    &["listener", "test", "--payload", "good.xml", "--timeout", "60", "./player.py", "echo"],
+    &["listener", "test", "--payload", "good.xml", "--timeout", "60", "./player.pl", "echo"],
 ];
 
 #[test]

@@ -76,7 +76,7 @@ impl Case {
         format!(
             "[agents.{id}]\nschema = \"{id}.xsd\"\naccepts = [\"begin\"]\nfinal = \"finished\"\n\
              peers = [\"{id}-tools\"]\nmodel = \"recorded\"\nmax_actions_per_turn = 20\n\
-             [listeners.{id}-tools]\ncommand = [\"./player.py\"]\nschema = \"{id}.xsd\"\n\
+             [listeners.{id}-tools]\ncommand = [\"./player.pl\"]\nschema = \"{id}.xsd\"\n\
              accepts = [{}]\nreplies = [\"ran\"]\napproval = \"never\"\n\n",
             accepts.join(", ")
         )

@@ -28,7 +28,7 @@ impl Projects {
 
     pub fn make(&self, project: &str, config: &str) {
         fs::create_dir(self.house.path(project)).unwrap();
-        for file in ["player.py", "talk.xsd"] {
+        for file in ["player.pl", "talk.xsd"] {
             fs::copy(self.house.path(file), self.path(project, file)).unwrap();
         }
         fs::write(self.path(project, "organism.toml"), config).unwrap();

@@ -25,7 +25,7 @@ model = "recorded"
 transport = "TRANSPORT"
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

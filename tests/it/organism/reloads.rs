@@ -17,13 +17,13 @@ name = "talk"
 peers = ["echo", "holder", "front"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go-{n}"]
+command = ["./player.pl", "holder", "let-go-{n}"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
@@ -38,7 +38,7 @@ replies = ["done"]
 peers = ["back"]
 
 [listeners.back]
-command = ["./player.py", "back"]
+command = ["./player.pl", "back"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]

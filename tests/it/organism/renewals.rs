@@ -19,7 +19,7 @@ peers = ["echo", "writer"]
 peers = ["echo"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]

@@ -24,32 +24,32 @@ provider = "playback"
 recording = "turns.toml"
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
 
 [listeners.twin]
-command = ["./player.py", "twin"]
+command = ["./player.pl", "twin"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
 
 [listeners.front]
-command = ["./player.py", "front"]
+command = ["./player.pl", "front"]
 schema = "talk.xsd"
 accepts = ["order"]
 replies = ["done"]
 peers = ["back"]
 
 [listeners.back]
-command = ["./player.py", "back"]
+command = ["./player.pl", "back"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]
 
 [listeners.broken]
-command = ["./player.py", "broken"]
+command = ["./player.pl", "broken"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]

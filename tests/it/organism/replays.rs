@@ -19,7 +19,7 @@ name = "talk"
 peers = ["echo", "writer"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]

@@ -225,7 +225,7 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
 /// client.
 #[test]
 fn the_call_of_a_listener_is_retried_in_a_subthread() {
-    let player = "command = [\"./player.py\", \"back\"]";
+    let player = "command = [\"./player.pl\", \"back\"]";
     let house =
         House::with(&CONFIG.replace(player, "command = [\"sleep\", \"600\"]\ntimeout = \"1s\""));
     let running = house.run_noting();

@@ -83,7 +83,7 @@ fn a_stop_finishes_deliveries_in_flight_and_waiting_calls_continue_at_the_next_s
 // O9
 #[test]
 fn a_listener_that_keeps_crashing_leaves_on_record_and_its_callers_get_faults() {
-    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");
+    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");
     let house = House::with(&config);
     house.write("dead", "#!/bin/sh\necho no good >&2\nexit 3\n");
     let dead = house.path("dead");

@@ -27,7 +27,7 @@ name = "talk"
 peers = ["echo", "boss", "commander"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -82,7 +82,7 @@ async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
 /// fails.
 #[test]
 fn a_client_of_an_absent_listener_gets_the_time_at_which_its_call_fails() {
-    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");
+    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");
     let house = House::with(&config);
     house.write("dead", "#!/bin/sh\nexit 3\n");
     let executable = std::fs::Permissions::from_mode(0o755);

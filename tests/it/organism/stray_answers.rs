@@ -5,7 +5,7 @@ use super::{CONFIG, House, say, talk_reply};
 /// Sends requests of several threads at once to a listener that repeats each answer. Each caller
 /// must get only its own answer. Returns the export of the journal.
 fn export_after_repeated_answers(command: &str) -> String {
-    let config = CONFIG.replacen("[\"./player.py\", \"echo\"]", command, 1);
+    let config = CONFIG.replacen("[\"./player.pl\", \"echo\"]", command, 1);
     assert_ne!(config, CONFIG);
     let house = House::with(&config);
     house.copy("repeater.py");

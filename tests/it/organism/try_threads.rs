@@ -43,7 +43,7 @@ model = "recorded"
 transport = "xml"
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -10,7 +10,7 @@ const HELD: &str = r#"
 peers = ["solo"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -153,7 +153,7 @@ fn a_cancelled_run_leaves_no_goal_under_way() {
 
 /// The config of the workflow `tour`, with a listener that never finishes a unit of work.
 fn with_held_units() -> String {
-    let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
+    let config = CONFIG.replace("player.pl\", \"back\"", "player.pl\", \"back\", \"let-go\"");
     let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");
     hold.replace("replies = [\"worked\"]", "replies = [\"held\"]")
 }
@@ -432,7 +432,7 @@ fn a_workflow_is_called_by_another_one_like_a_listener() {
 
 #[test]
 fn a_payload_that_two_peers_of_a_workflow_accept_is_reported() {
-    let twin = "[listeners.twin]\ncommand = [\"./player.py\", \"back\"]\nschema = \"talk.xsd\"\n\
+    let twin = "[listeners.twin]\ncommand = [\"./player.pl\", \"back\"]\nschema = \"talk.xsd\"\n\
                 accepts = [\"work\"]\nreplies = [\"worked\"]\n\n[workflows.tour]\npeers = [\"twin\"]";
     let house = house(&CONFIG.replace("[workflows.tour]", twin));
     let checked = house.organism(&["check"]);

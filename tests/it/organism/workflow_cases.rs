@@ -15,7 +15,7 @@ models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
 agents.writer = { model = "voice", peers = ["back"], timeout = "1h" }
 
 [listeners.back]
-command = ["./player.py", "back", "let-go"]
+command = ["./player.pl", "back", "let-go"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
@@ -248,7 +248,7 @@ fn a_signal_ends_a_case_with_its_program_and_leaves_nothing_behind() {
         let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
         let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
         let command = "[\"python3\", \"-S\", \"./holder.py\"]";
-        let config = CONFIG.replace("[\"./player.py\", \"back\", \"let-go\"]", command);
+        let config = CONFIG.replace("[\"./player.pl\", \"back\", \"let-go\"]", command);
         let house = house(&config, &case);
         house.write("holder.py", HOLDER);
         let temporary = house.path("temporary");
@@ -303,7 +303,7 @@ replies = ["pong"]
 attempts = 2
 
 [listeners.back]
-command = ["sh", "-c", "sleep 3; exec ./player.py back"]
+command = ["sh", "-c", "sleep 3; exec ./player.pl back"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]

@@ -37,7 +37,7 @@ agents.critic = { model = "voice", transport = "xml", attempts = 20 }
 agents.reader = { model = "voice", transport = "xml", attempts = 20, concurrency = 1 }
 
 [listeners.back]
-command = ["./player.py", "back"]
+command = ["./player.pl", "back"]
 schema = "talk.xsd"
 accepts = ["work"]
 replies = ["worked"]

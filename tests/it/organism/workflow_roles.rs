@@ -440,7 +440,7 @@ fn a_recorded_definition_that_clashes_with_the_config_takes_no_other_one_down() 
     let without_roles = CONFIG
         .replace(" roles = { agent = \"specialist\", max = 2 },", "")
         .replace("max_actions_per_turn = 3", "peers = [\"post\"]");
-    let post = "[listeners.post]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"post.xsd\"\n\
+    let post = "[listeners.post]\ncommand = [\"./player.pl\", \"echo\"]\nschema = \"post.xsd\"\n\
                 accepts = [\"delegate\"]\n";
     house.write("post.xsd", DELEGATES);
     house.write("organism.toml", format!("{}\n{asks}{owner}{post}", without_roles.trim_end()));

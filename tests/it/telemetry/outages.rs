@@ -226,8 +226,8 @@ fn commands_that_read_the_record_export_no_spans() {
 #[test]
 fn the_variables_of_opentelemetry_hold_where_the_config_says_nothing() {
     let collector = Collector::start(Mood::Takes);
-    let echo = "command = [\"sh\", \"-c\", \"env > env.txt; exec ./player.py echo\"]";
-    let config = CONFIG.replace("command = [\"./player.py\", \"echo\"]", echo);
+    let echo = "command = [\"sh\", \"-c\", \"env > env.txt; exec ./player.pl echo\"]";
+    let config = CONFIG.replace("command = [\"./player.pl\", \"echo\"]", echo);
     let house = House::with(&config);
     let mut command = house.command(&["run"]);
     command

@@ -374,7 +374,7 @@ fn a_call_that_was_open_at_a_crash_ends_with_its_original_span() {
 fn failures_and_refusals_are_spans_with_the_reason_as_one_word() {
     let collector = Collector::start(Mood::Takes);
     let config = CONFIG
-        .replace("command = [\"./player.py\", \"solo\"]", "command = [\"false\"]\nattempts = 2")
+        .replace("command = [\"./player.pl\", \"solo\"]", "command = [\"false\"]\nattempts = 2")
         .replace("\"echo\"]\nschema", "\"echo\"]\ntimeout = \"30s\"\nschema")
         .replace("\"let-go\"]", "\"let-go\"]\ntimeout = \"300ms\"\nattempts = 1");
     let house = House::with(&with_collector(&config, &collector, ""));

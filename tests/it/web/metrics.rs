@@ -84,7 +84,7 @@ fn waits_failures_and_restarts_are_counted_by_listener() {
     // A message is handed over while its process is still being started.
     until("the process of the holder runs and is killed", || {
         let killed = std::process::Command::new("pkill")
-            .args(["-KILL", "-P", &running.child.id().to_string(), "-f", "player.py holder"])
+            .args(["-KILL", "-P", &running.child.id().to_string(), "-f", "player.pl holder"])
             .status();
         killed.unwrap().success().then_some(())
     });

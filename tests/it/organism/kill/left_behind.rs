@@ -7,7 +7,7 @@ use organism::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::organism::House;
 
 /// Program of a listener that starts a process in a separate session, and then answers.
-const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.py solo\n";
+const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.pl solo\n";
 
 /// Makes the listener `solo` start a process in a separate session whenever the listener starts.
 pub fn house(house: House) -> House {
@@ -16,7 +16,7 @@ pub fn house(house: House) -> House {
 }
 
 pub fn config(config: &str) -> String {
-    config.replace("[\"./player.py\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
+    config.replace("[\"./player.pl\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
 }
 
 /// Running processes that pumps of this journal started. The set is empty if the system does not

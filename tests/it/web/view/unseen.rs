@@ -11,7 +11,7 @@ name = "talk"
 peers = ["writer"]
 
 [listeners.echo]
-command = ["./player.py", "echo"]
+command = ["./player.pl", "echo"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]

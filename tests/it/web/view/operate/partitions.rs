@@ -18,7 +18,7 @@ name = "talk"
 peers = ["solo"]
 
 [listeners.solo]
-command = ["./player.py", "solo"]
+command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]

@@ -25,7 +25,7 @@ peers = ["holder"]
 peers = ["once"]
 
 [listeners.holder]
-command = ["./player.py", "holder", "let-go-{n}"]
+command = ["./player.pl", "holder", "let-go-{n}"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
@@ -33,7 +33,7 @@ timeout = "1s"
 instances = 6
 
 [listeners.once]
-command = ["./player.py", "once", "let-go-{n}"]
+command = ["./player.pl", "once", "let-go-{n}"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
