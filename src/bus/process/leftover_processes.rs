@@ -92,7 +92,8 @@ impl FromStr for PumpMark {
 /// Kills the processes that earlier pumps of this journal left behind, and waits for their exit.
 /// Returns a line for each process. Does nothing without `/proc`.
 pub fn end_leftovers(own: &PumpMark) -> Vec<String> {
-    if mutant("keep-leftovers") {
+    // A new journal has epoch 0, in which no pump runs. So the pump of epoch 1 has no earlier one.
+    if own.epoch <= 1 || mutant("keep-leftovers") {
         return Vec::new();
     }
 
@@ -166,13 +167,17 @@ mod linux {
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
 
         let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        let status = children::status(i64::from(pid))?;
-        if owner != geteuid().as_raw() || status.is_zombie {
+        if owner != geteuid().as_raw() {
             return None;
         }
 
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
         let mark = mark_in(&environment)?;
+        let status = children::status(i64::from(pid))?;
+        if status.is_zombie {
+            return None;
+        }
+
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
