@@ -38,6 +38,16 @@ pub struct SchemaFile {
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
     model: OnceLock<SchemaModel>,
+    /// The prompt texts of the payload at the same place in `names`.
+    prompt_texts: Vec<PromptTexts>,
+}
+
+/// Texts about a payload for prompts, each made on first use. They are kept because every agent
+/// that knows the payload needs them, for each kind of task.
+#[derive(Default)]
+struct PromptTexts {
+    outline: OnceLock<PayloadDescription>,
+    example: OnceLock<Option<String>>,
 }
 
 /// Result of validating a text against a schema.
@@ -116,7 +126,8 @@ impl SchemaFile {
     fn new(bundle: SchemaBundle, warnings: Vec<SchemaProblem>) -> Self {
         let names = names(&bundle);
         let namespaces = libxml2_messages::namespaces(&bundle);
-        Self { bundle, names, namespaces, warnings, model: OnceLock::new() }
+        let prompt_texts = names.iter().map(|_| PromptTexts::default()).collect();
+        Self { bundle, names, namespaces, warnings, model: OnceLock::new(), prompt_texts }
     }
 
     pub fn label(&self) -> &str {
@@ -213,12 +224,25 @@ impl SchemaFile {
 
     /// Returns the description of a payload for prompts, with a bound on its length.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
-        bounded_outline::outline(self.model(), name)
+        let outline = || bounded_outline::outline(self.model(), name);
+        self.prompt_texts(name)
+            .map_or_else(outline, |texts| texts.outline.get_or_init(outline).clone())
     }
 
     /// Returns a valid instance of `name`; `None` if no valid instance could be generated. Prefers
     /// an instance that is short enough for a prompt.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
+        let example = || self.new_example(name);
+        self.prompt_texts(name)
+            .map_or_else(example, |texts| texts.example.get_or_init(example).clone())
+    }
+
+    /// Returns the prompt texts of a payload; `None` if the schema does not declare the payload.
+    fn prompt_texts(&self, name: &PayloadName) -> Option<&PromptTexts> {
+        self.prompt_texts.get(self.names.binary_search(name).ok()?)
+    }
+
+    fn new_example(&self, name: &PayloadName) -> Option<String> {
         let mut candidates = example::candidates(self.model(), name);
         // The sort is stable, so candidates of the same kind keep their order.
         candidates.sort_by_key(|text| text.len() > limits::EXAMPLE_BYTES_MAX);
