@@ -61,15 +61,15 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
         return search_payloads(index, request);
     }
 
-    let hits = index.search(&request.filter, None, request.limit)?;
+    let most = (!request.is_full_count).then_some(limits::SEARCH_COUNT_MAX);
+    let (hits, total) = index.search_and_count(&request.filter, request.limit, most)?;
     let mut items = Vec::new();
     let mut loader = HitLoader { index, record: None };
     for hit in &hits {
         items.extend(loader.load(hit)?.filter(|item| is_shown(item, request)));
     }
     items.reverse();
-    let most = (!request.is_full_count).then_some(limits::SEARCH_COUNT_MAX);
-    Ok(SearchResult { items, total: index.count(&request.filter, most)? })
+    Ok(SearchResult { items, total })
 }
 
 /// Whether to show an item that the index has found. Hides only messages whose payload has been

@@ -215,6 +215,13 @@ impl SearchScope {
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
+
+    /// Returns the query of the full-text table if this table alone can answer the search. Each of
+    /// its rows is a message or a refusal.
+    fn words_alone(&self, filter: &SearchFilter) -> Option<String> {
+        let is_alone = self.is_whole_tree(filter) && filter.has_words_alone();
+        self.words_of(filter).filter(|_| is_alone)
+    }
 }
 
 impl SearchQuery {
@@ -235,8 +242,9 @@ impl IndexReader {
         limit: usize,
     ) -> Result<Vec<SearchHit>, Error> {
         let scope = self.scope_of(filter, before)?;
-        if scope.is_whole_tree(filter) && filter.has_words_alone() {
-            return self.search_words(filter, &scope, limit);
+        if let Some(words) = scope.words_alone(filter) {
+            let found = self.search_words(&words, &scope, limit);
+            return found.map_err(|error| self.failed(error));
         }
 
         let mut hits = Vec::new();
@@ -258,9 +266,27 @@ impl IndexReader {
         Ok(hits)
     }
 
+    /// Returns the newest `limit` messages and refusals that match `filter`, newest first, and the
+    /// number of all that match. Stops counting at `most`, if it is set.
+    pub fn search_and_count(
+        &self,
+        filter: &SearchFilter,
+        limit: usize,
+        most: Option<u64>,
+    ) -> Result<(Vec<SearchHit>, HitCount), Error> {
+        let scope = self.scope_of(filter, None)?;
+        match (scope.words_alone(filter), most) {
+            (Some(words), Some(most)) if scope.range.1 < i64::MAX => {
+                let found = self.search_and_count_words(&words, &scope, limit, most);
+                found.map_err(|error| self.failed(error))
+            }
+            _ => Ok((self.search(filter, None, limit)?, self.count(filter, most)?)),
+        }
+    }
+
     /// Counts the messages and refusals that match `filter`. Stops counting at `most`, if it is
     /// set.
-    pub fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
+    fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
         let scope = self.scope_of(filter, None)?;
         let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
         let mut all = 0;
@@ -269,7 +295,7 @@ impl IndexReader {
             if !is_meant {
                 continue;
             }
-            let is_both = scope.is_whole_tree(filter) && filter.has_words_alone();
+            let is_both = scope.words_alone(filter).is_some();
             let mut query = filter.query(is_message, &scope);
             if is_both {
                 // Every row of the full-text table is a message or a refusal.
@@ -315,38 +341,75 @@ impl IndexReader {
     /// except a tree. The full-text table alone can answer such a search.
     fn search_words(
         &self,
-        filter: &SearchFilter,
+        words: &str,
         scope: &SearchScope,
         limit: usize,
-    ) -> Result<Vec<SearchHit>, Error> {
+    ) -> rusqlite::Result<Vec<SearchHit>> {
         let sql = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid <= ? \
                    ORDER BY rowid DESC LIMIT ?";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (first, last) = scope.range;
+        let mut numbers = self.connection().prepare(sql)?;
+        let numbers = numbers.query_map((words, first, last, limit), |row| row.get(0))?;
+        self.hits_of(&numbers.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Searches as [`Self::search_words`] does, and counts all matches, up to `most`.
+    ///
+    /// Reads the matches of a range in ascending order where it can, because SQLite finds the first
+    /// row of such a query at once. For a descending query, it walks from the end of the table to
+    /// the range. That took 9 ms for the most frequent word of a table with ten million rows.
+    fn search_and_count_words(
+        &self,
+        words: &str,
+        scope: &SearchScope,
+        limit: usize,
+        most: u64,
+    ) -> rusqlite::Result<(Vec<SearchHit>, HitCount)> {
+        let sql = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid <= ? \
+                   ORDER BY rowid LIMIT ?";
+        let mut query = self.connection().prepare(sql)?;
+        let mut matches = |first: i64, last: i64, most: i64| {
+            let numbers = query.query_map((words, first, last, most), |row| row.get(0))?;
+            numbers.collect::<rusqlite::Result<Vec<i64>>>()
+        };
+
+        let (first, last) = scope.range;
+        let bound = i64::try_from(most).map_or(i64::MAX, |most| most.saturating_add(1));
+        let mut found = matches(first, last, bound)?;
+        let all = u64::try_from(found.len()).unwrap_or(u64::MAX);
+        if all > most {
+            let begin = first.max(last.saturating_sub(limits::SEARCH_WINDOW));
+            found = matches(begin, last, i64::MAX)?;
+            if found.len() < limit {
+                let hits = self.search_words(words, scope, limit)?;
+                return Ok((hits, HitCount::MoreThan(most)));
+            }
+        }
+
+        let newest: Vec<i64> = found.into_iter().rev().take(limit).collect();
+        let total = if all > most { HitCount::MoreThan(most) } else { HitCount::Exact(all) };
+        Ok((self.hits_of(&newest)?, total))
+    }
+
+    /// Returns the messages and refusals with these numbers, in the same order.
+    fn hits_of(&self, numbers: &[i64]) -> rusqlite::Result<Vec<SearchHit>> {
         let message = "SELECT n, position, id FROM message_row WHERE n = ?1";
         let refusal = "SELECT n, position, (SELECT count(*) FROM refusal_row b WHERE b.n < m.n \
                        AND b.n > m.n - 100 AND b.position = m.position) \
                        FROM refusal_row m WHERE n = ?1";
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let (first, last) = scope.range;
-
-        let found = || -> rusqlite::Result<Vec<SearchHit>> {
-            let db = self.connection();
-            let mut numbers = db.prepare(sql)?;
-            let values = (scope.words_of(filter), first, last, limit);
-            let numbers = numbers.query_map(values, |row| row.get::<_, i64>(0))?;
-            let mut message = db.prepare(message)?;
-            let mut refusal = db.prepare(refusal)?;
-            let mut hits = Vec::new();
-            for n in numbers {
-                let n = n?;
-                let hit = match message.query_row([n], message_hit).optional()? {
-                    None => refusal.query_row([n], refusal_hit).optional()?,
-                    found => found,
-                };
-                hits.extend(hit);
-            }
-            Ok(hits)
-        };
-        found().map_err(|error| self.failed(error))
+        let db = self.connection();
+        let mut message = db.prepare(message)?;
+        let mut refusal = db.prepare(refusal)?;
+        let mut hits = Vec::new();
+        for n in numbers {
+            let hit = match message.query_row([n], message_hit).optional()? {
+                None => refusal.query_row([n], refusal_hit).optional()?,
+                found => found,
+            };
+            hits.extend(hit);
+        }
+        Ok(hits)
     }
 
     fn scope_of(&self, filter: &SearchFilter, before: Option<i64>) -> Result<SearchScope, Error> {

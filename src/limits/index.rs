@@ -108,6 +108,10 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
+/// Number of messages and refusals, up to the last of a tree, in which a search within the tree
+/// looks for the newest matches first. With a larger number, the search would read more matches
+/// than it shows.
+pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.

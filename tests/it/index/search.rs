@@ -1,6 +1,7 @@
 //! `organism search`: by words and by properties of messages, with the total number of matches.
 
 use organism::envelope::{Disposition, MessageKind, RefusalRule};
+use organism::limits;
 use organism::thread::Record;
 
 use super::{organism, rows, text};
@@ -163,6 +164,52 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["sheep", "--limit", "2"]), "2 of more than 10,000");
     assert_eq!(last(&["sheep", "--count"]), "11011");
     assert_eq!(last(&["nowhere"]), "");
+}
+
+/// Issue 17, 4.2: a search within a tree that has more matches than are counted shows the newest
+/// matches, however far they lie apart.
+#[test]
+fn a_search_within_a_tree_of_many_matches_shows_the_newest() {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let (asked, first) = script.question(&tree, "Count?");
+    let mut records = vec![first];
+    let mut add = |word: &str, numbers: std::ops::Range<usize>| {
+        let mut step = script.outcome(&tree, "researcher", asked);
+        for number in numbers {
+            let note = format!("<fact xmlns=\"{NAMESPACE}\">{word} n{number}</fact>");
+            let id =
+                step.say(MessageKind::Note, "researcher", "researcher", "fact", &note, Some(asked));
+            step.dispose(id, Disposition::Recorded);
+        }
+        records.push(step.end());
+    };
+    // The two newest matches lie on both sides of a gap that is wider than the window in which the
+    // search looks first.
+    add("sheep", 0..10_000);
+    add("goat", 0..limits::SEARCH_WINDOW as usize);
+    add("sheep", 10_000..10_001);
+    add("goat", 0..10);
+    let (_, later) = script.question(&thread("sess-abcdefgi"), "sheep");
+    records.push(later);
+    let place = Place::with(&mut records);
+
+    let shown = |limit: &str| {
+        let args = ["search", "sheep", "--thread", "sess-abcdefgh", "--limit", limit];
+        text(&organism(&place, &args).stdout)
+    };
+    let three = shown("3");
+    let matches: Vec<&str> = three.lines().filter(|line| line.contains("sheep")).collect();
+    assert_eq!(matches.len(), 3, "{three}");
+    for (line, number) in matches.iter().zip(["n9998", "n9999", "n10000"]) {
+        assert!(line.ends_with(number), "{three}");
+    }
+    assert!(three.ends_with("3 of more than 10,000\n"), "{three}");
+    let one = shown("1");
+    assert!(one.contains("n10000\n") && !one.contains("n9999"), "{one}");
+    assert!(one.ends_with("1 of more than 10,000\n"), "{one}");
+    let all = shown("20000");
+    assert_eq!(all.matches("sheep").count(), 10_001);
 }
 
 /// A search within a tree finds only matches in this tree, and the total counts only these matches.
