@@ -146,13 +146,22 @@ pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
 
 /// Refuses directories that belong to another project. Changes nothing.
 pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
+    is_bound(directories).map(drop)
+}
+
+/// Whether the directories are bound to their project; false if they are bound to none. Refuses
+/// those of another project.
+fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     let ProjectFolders { project, data, .. } = directories;
     let ours = project.path.clone();
+    // Ordering rule: read before the binding. A project binds a directory before it creates its
+    // journal there, so a journal of another project is never taken for one of no project.
+    let has_journal = has_journal(data);
     match stored(data)? {
-        Some(stored) if stored == ours || mutant("trust-any-project") => Ok(()),
+        Some(stored) if stored == ours || mutant("trust-any-project") => Ok(true),
         Some(stored) => Err(OtherProject { data: data.clone(), stored, ours }.into()),
-        None if has_journal(data) => Err(Error::NoProject { data: data.clone(), ours }),
-        None => Ok(()),
+        None if has_journal => Err(Error::NoProject { data: data.clone(), ours }),
+        None => Ok(false),
     }
 }
 
@@ -160,12 +169,13 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
 /// already bound. Refuses directories that [`check`] refuses. If `anew` is false, also refuses to
 /// begin a new journal beside journals of other organisms with the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
-    check(directories)?;
-    let ProjectFolders { project, data, .. } = directories;
-    if stored(data)?.is_some() {
+    // Another project may bind the directories at any moment before the lock is taken, so the
+    // binding is read once here.
+    if is_bound(directories)? {
         return Ok(());
     }
 
+    let ProjectFolders { project, data, .. } = directories;
     let earlier = earlier(project, data)?;
     if !earlier.is_empty() && !anew {
         return Err(Error::Earlier { ours: project.path.clone(), earlier });
@@ -182,8 +192,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
         lock => lock?,
     };
 
-    check(directories)?;
-    if stored(data)?.is_none() {
+    if !is_bound(directories)? {
         store(data, &project.path)?;
     }
 
