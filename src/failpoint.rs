@@ -50,6 +50,10 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
+/// Failpoint of a project that begins: after it has found its data directory bound to no project,
+/// and before it takes the lock of the directory.
+pub const PROJECT: [&str; 1] = ["directory-unbound"];
+
 /// Failpoints of the pump. Most come directly before or after an action that the pump takes once a
 /// record is durable, such as a delivery. `answered` and `stepped` come after the arrival of a
 /// listener's answer, and before its record is durable.

@@ -379,7 +379,7 @@ impl IndexReader {
         let mut found = matches(first, last, bound)?;
         let all = u64::try_from(found.len()).unwrap_or(u64::MAX);
         if all > most {
-            let begin = first.max(last.saturating_sub(limits::SEARCH_WINDOW));
+            let begin = first.max(last.saturating_sub(limits::SEARCH_WINDOW - 1));
             found = matches(begin, last, i64::MAX)?;
             if found.len() < limit {
                 let hits = self.search_words(words, scope, limit)?;

@@ -18,6 +18,7 @@ use crate::config::{
     Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
     is_directory_of, path_of,
 };
+use crate::failpoint::failpoint;
 use crate::journal::jetstream::{JoiningHost, StreamContent, identity, stream_content};
 use crate::journal::sqlite::{DATABASE, DirectoryLock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
@@ -175,6 +176,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
         return Ok(());
     }
 
+    failpoint("directory-unbound");
     let ProjectFolders { project, data, .. } = directories;
     let earlier = earlier(project, data)?;
     if !earlier.is_empty() && !anew {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use organism::config::directory_name;
+use organism::failpoint::PROJECT;
 use organism::service::encoding::VERSION;
 
 use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
@@ -384,6 +385,35 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
         assert!(codes == [Some(0), Some(78)] || codes == [Some(78), Some(0)], "{ends:?}");
         until("the directory is free", || fs::remove_dir_all(projects.house.path("s")).ok());
     }
+}
+
+#[test]
+fn a_project_that_finds_a_directory_free_is_refused_if_another_is_bound_to_it_first() {
+    let projects = Projects { house: House::settled(CONFIG) };
+    let with_data = format!("name = \"talk\"\ndata = \"{}\"", projects.house.path("s").display());
+    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    for name in ["slow", "quick"] {
+        projects.make(name, &config);
+        fs::write(projects.path(name, "payload.xml"), say(name)).unwrap();
+    }
+
+    let [place] = PROJECT;
+    let go_on = projects.house.path("go-on");
+    let log = projects.house.path("slow.txt");
+    let mut slow = projects.command("slow", &["send", "payload.xml", "--as", "desk"]);
+    slow.env("ORGANISM_FAILPOINT", place).env("ORGANISM_FAILPOINT_UNTIL", &go_on);
+    slow.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let slow = slow.spawn().unwrap();
+    let read = || fs::read_to_string(&log).unwrap();
+    until("it has found the directory free", || read().contains(place).then_some(()));
+    assert_eq!(projects.send("quick", "quick", &[]).out, talk_reply("quick"));
+
+    fs::write(&go_on, "").unwrap();
+    let ended = slow.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(78), "{}", read());
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+    assert!(read().contains("belongs to"), "{}", read());
+    assert_eq!(projects.organism("quick", &["verify"]).code, Some(0));
 }
 
 /// Replaces `from` by `to` in the config file. An organism that runs keeps the config of its start.
