@@ -30,6 +30,8 @@ mod plain;
 mod ratchet;
 #[path = "tidy/requirements.rs"]
 mod requirements;
+#[path = "tidy/scripts.rs"]
+mod scripts;
 #[path = "tidy/size.rs"]
 mod size;
 #[path = "tidy/source.rs"]

@@ -123,6 +123,12 @@ class Bus:
         asyncio.run(self._serve())
 
     async def _serve(self):
+        try:
+            await self._run()
+        finally:
+            await _end_tasks()
+
+    async def _run(self):
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -378,6 +384,16 @@ class Bus:
         words = "".join(c if c.isprintable() else " " for c in why[:_WORDS_MAX])
         headers = {"Nats-Service-Error-Code": str(code), "Nats-Service-Error": words}
         await self._publish(task.reply, headers, b"")
+
+
+async def _end_tasks():
+    """Ends the tasks of the client for NATS. A task can lose its cancellation: until Python 3.12,
+    `asyncio.wait_for` drops it if the connection is refused in the same moment. `asyncio.run`
+    cancels each task once, and would wait for such a task for ever."""
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=0.1)
 
 
 class _Service:

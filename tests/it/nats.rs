@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 pub use cluster::Cluster;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Path of the server program: the value of `NATS_SERVER`, or else the program that `.ci/nats`
 /// installs.

@@ -84,7 +84,7 @@ class Walk:
         origin = urlsplit(view["address"])
         context = self.browser.new_context(base_url=f"http://{origin.netloc}", **options)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(60_000)
         where = f"{view['name']}: "
         # Until the token is known, one page has the status 401, and is left while it loads.
         page.has_token = False

@@ -14,8 +14,7 @@ use organism::ids::{
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-/// Time-out of each wait in these tests.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::organism::PATIENCE;
 
 /// Trace to which every delivery belongs.
 pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

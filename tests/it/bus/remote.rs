@@ -33,7 +33,6 @@ use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use organism::bus::nats::{ListenerSubjects, NatsConnection, NatsHost, Options};
@@ -46,8 +45,7 @@ use tokio::time::timeout;
 use super::harness::{HostHarness, name, repository};
 use super::kit_language::KitLanguage;
 use crate::nats::Server;
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::organism::PATIENCE;
 
 /// A runtime that all tests share, because connections outlive the runtime of a single test.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -168,7 +166,10 @@ impl Kit {
     }
 
     pub fn spawn(mut command: Command, variables: &[(&str, &str)], log: Stdio) -> Self {
-        Self(command.envs(variables.iter().copied()).stderr(log).spawn().unwrap())
+        // A listener on NATS prints nothing. Without its standard output, one that a failed test leaves
+        // behind does not hold that of the tests.
+        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(log);
+        Self(command.spawn().unwrap())
     }
 
     /// Kills the process, as `kill -9` does.

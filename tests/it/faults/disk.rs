@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use organism::ids::Position;
 use organism::thread::Fact;
@@ -11,9 +10,7 @@ use super::{SMALL, Tracer, may_trace, skip};
 use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{Tail, embedded_house, house, settle, start, torture};
-use crate::organism::{CommandOutput, House, Running, numbered, until, until_within};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::organism::{CommandOutput, House, PATIENCE, Running, numbered, until, until_within};
 
 /// Checks that clients received no acceptance that is missing on disk: every received acceptance
 /// must be on record at `mark` or earlier. `mark` is the position of the last synced record.

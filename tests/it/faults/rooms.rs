@@ -11,7 +11,7 @@ use crate::campaign::Campaign;
 use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
 
 /// Maximum time from a submission to the response that accepts or refuses the submission.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// A house whose data is on a small disk.
 struct Room {

@@ -23,8 +23,7 @@ use uuid::Uuid;
 use super::slow_disk::WatchedJournal;
 use super::world::{World, client, listener, name, word};
 use crate::journal::substrate::Kept;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::organism::PATIENCE;
 
 const CLIENTS: usize = limits::INBOX_REQUESTS_MAX / limits::NEW_THREADS_AT_ONCE + 1;
 

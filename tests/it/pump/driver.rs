@@ -18,8 +18,7 @@ use organism::thread::{Closing, Fact, Input, Record};
 use super::slow_disk::{Silent, WatchedJournal};
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::substrate::Kept;
-
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use crate::organism::PATIENCE;
 
 pub struct Running {
     pub handle: Handle,

@@ -25,11 +25,11 @@ use super::world::{World, client, listener, name, word};
 use crate::abuse::judge;
 use crate::campaign::Campaign;
 use crate::journal::Place;
+use crate::organism::PATIENCE;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum time until a submission is accepted, counted from the moment at which the disk has space
 /// again.
-const ROOM_MAX: Duration = Duration::from_secs(2);
+const ROOM_MAX: Duration = Duration::from_secs(20);
 /// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
 /// Length of a text in bytes. A record with such a text does not fit into the free bytes of any

@@ -19,8 +19,7 @@ use uuid::Uuid;
 
 use super::world::{World, client, listener, name, word};
 use crate::journal::substrate::Kept;
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::organism::PATIENCE;
 
 /// Duration of a commit on the slow disk.
 const COMMIT: Duration = limits::STANDSTILL_MIN.saturating_add(Duration::from_millis(100));

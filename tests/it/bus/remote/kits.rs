@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Kit, Meeting, PATIENCE, wait};
+use super::{Kit, Meeting, wait};
 use crate::bus::harness::{SinkEvent, done, message, name};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
+use crate::organism::PATIENCE;
 
 /// A listener of the Rust kit on a thread.
 pub struct Rust {

@@ -9,10 +9,11 @@ use organism::nats::RequestErrorKind;
 use tokio::time::timeout;
 
 use super::kits::{Rust, ping_answer};
-use super::{Kit, Meeting, PATIENCE, Stranger};
-use crate::bus::harness::{HostHarness, SinkEvent, done};
+use super::{Kit, Meeting, Stranger};
+use crate::bus::harness::{HostHarness, SinkEvent, done, script};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
+use crate::organism::PATIENCE;
 
 /// Function that waits until a stopping program has ended.
 pub type Ending = Box<dyn FnOnce() + Send>;
@@ -181,6 +182,15 @@ async fn a_rust_kit_stops_on_request_while_its_server_is_down() {
 async fn a_kit_stops_on_request_while_its_server_is_down(language: KitLanguage) {
     let server = server();
     let kit = Kit::start(language, &Meeting::at(&server), &[]);
+    ends_without_a_server(&server, || program_ends(kit));
+}
+
+/// `asyncio.run` cancels each task once. A client that goes on to reconnect must not keep the program
+/// alive.
+#[tokio::test]
+async fn a_python_kit_ends_whose_client_loses_a_cancellation() {
+    let server = server();
+    let kit = Kit::running(&script("losing.py"), &Meeting::at(&server), &[]);
     ends_without_a_server(&server, || program_ends(kit));
 }
 

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use organism::envelope::MessageKind;
 
-use super::{Meeting, PATIENCE};
+use super::Meeting;
 use crate::bus::harness::message;
 use crate::nats::{Server, Settings};
+use crate::organism::PATIENCE;
 
 /// Number of deliveries, more than a connection queues before it writes: async-nats queues 2048
 /// commands.

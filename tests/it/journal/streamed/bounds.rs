@@ -2,7 +2,7 @@
 //! the projection, the state directory, the lease, and the projection of another host. If at least
 //! one of them does, no pump becomes leader of the stream.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use organism::clock::Time;
@@ -13,8 +13,7 @@ use serde_json::json;
 
 use super::Place;
 use crate::journal::script::Script;
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::organism::PATIENCE;
 
 /// A closed journal with records up to position `last`.
 fn with_records(last: u64) -> Place {

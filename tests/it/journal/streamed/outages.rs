@@ -12,8 +12,7 @@ use organism::journal::{Error, Journal as _};
 use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::organism::PATIENCE;
 
 /// Appends `record`, and repeats this while the journal is unavailable. Returns whether the first
 /// append succeeded within 100 ms.

@@ -1,7 +1,6 @@
 //! Rights and limits of a process with the key of an agent.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use organism::bus::nats::ListenerSubjects;
@@ -11,11 +10,9 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::super::{House, Running, talk_reply, until};
+use super::super::{House, PATIENCE, Running, talk_reply, until};
 use super::{finish, house, sending, server};
 use crate::nats::Server;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()

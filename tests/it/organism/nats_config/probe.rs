@@ -9,11 +9,9 @@ use organism::ids::ListenerName;
 use organism::listener::{Listener, NatsEndpoint, Reply};
 use organism::nats::{Client, NatsCredentials, Options, Subscriber};
 
-use super::super::{say, talk_reply};
+use super::super::{PATIENCE, say, talk_reply};
 use super::{Guarded, guarded};
 use crate::campaign::Campaign;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The permissions that one user must have. All other permissions must be denied.
 pub struct Own {
