@@ -54,7 +54,8 @@ pub fn spawn<C>(
     Ok((child, OwnedChild { id }))
 }
 
-/// Returns the listener that a registered child runs.
+/// Returns the listener that a child runs; `None` if the child is not registered or runs no
+/// listener.
 pub fn listener_of(pid: u32) -> Option<ListenerName> {
     owned().get(&pid).cloned().flatten()
 }

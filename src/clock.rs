@@ -31,14 +31,15 @@ impl Time {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Parses an RFC 3339 instant, such as `2026-11-20T10:00:00Z`.
+    /// Parses an RFC 3339 instant, such as `2026-11-20T10:00:00Z`. Returns `None` for any other
+    /// text.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_microsecond()))
     }
 }
 
 /// Returns the time since the boot of the machine, including the time in which the machine slept.
-/// This clock cannot be set.
+/// This time comes from a clock that cannot be set.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
@@ -74,7 +75,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Parses an XSD duration of days and smaller units, such as `PT30S`.
+/// Parses an XSD duration of days and smaller units, such as `PT30S`. Returns `None` for any other
+/// text.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     if span.get_years() != 0 || span.get_months() != 0 {

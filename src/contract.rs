@@ -39,8 +39,8 @@ pub use undo::UndoRule;
 pub use vocabulary::{Meaning, Vocabulary, VocabularyError};
 use vocabulary::{agents_sharing_a_name, vocabulary_of};
 
-/// A map with a fast hasher. Its keys come from the config, and the pump looks up several names for
-/// each message.
+/// A map from names of the config to values. Its hasher is fast, because the pump looks up several
+/// names for each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The kind of a listener or client that the config declares.
@@ -116,7 +116,7 @@ pub struct Contract {
     pub concurrency: u32,
     #[serde(rename = "serial_per_thread")]
     pub serial_per_thread: bool,
-    /// Maximum deliveries that wait for the listener; further callers get `busy`.
+    /// Maximum number of calls in the listener's queue. The pump refuses further calls as `busy`.
     #[serde(rename = "backlog")]
     pub backlog: usize,
     /// Maximum actions of one turn of an agent. Each further action is refused, and the agent gets
@@ -142,8 +142,8 @@ pub struct Contract {
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// The client as which processes of this listener may send requests. They may send as no other
-    /// client.
+    /// The client in whose name processes of this listener may send requests to the pump. `None` if
+    /// they may send none.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// Names of the primitives, such as `wait`, that this listener may use; `None` if the config
@@ -232,9 +232,9 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork takes the results of calls to this listener from the record. A fork continues
-    /// the history of an earlier thread, and does not repeat such calls. True for every listener
-    /// except agents and workflows.
+    /// Whether a fork takes the results of calls to this listener from the record instead of making
+    /// the calls again. A fork is a thread that continues the recorded history of another thread.
+    /// True for every listener except agents and workflows.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -244,8 +244,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns a shared reference to the contract of a listener. The reference does not borrow from
-    /// these contracts, so a caller that holds it can change the pump's state.
+    /// Returns the contract of the listener `name` without borrowing these contracts, so that the
+    /// caller can change the pump's state meanwhile. Returns `None` if no listener has this name.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }

@@ -82,8 +82,9 @@ struct ArmedFailpoint {
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects this pass of this place, aborts the
-/// process. If `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists instead.
+/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects the present pass of the failpoint,
+/// aborts the process. If `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists
+/// instead.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }

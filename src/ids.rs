@@ -512,8 +512,8 @@ impl Digest {
     }
 }
 
-/// Returns the value of a hexadecimal digit. Upper case is refused, so that each digest has one
-/// spelling.
+/// Returns the value of a hexadecimal digit; `None` for any other byte. Upper case is refused, so
+/// that each digest has one spelling.
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

@@ -33,11 +33,10 @@ pub const XML_ELEMENTS_MAX: usize = 100_000;
 pub const FINDINGS_MAX: usize = 16;
 /// Maximum bytes of the message of a finding.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
-/// Maximum bytes that the record of a refusal keeps of the refused text, from the beginning of the
-/// text.
+/// Maximum bytes that the record of a refusal keeps from the beginning of the refused text.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
-/// Maximum bytes of the example of a valid payload in the answer to a refused payload. If the
-/// example is longer, the answer contains none.
+/// Maximum bytes of the example payload in the response to a refused payload. If the example is
+/// longer, the response contains no example.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
@@ -48,8 +47,8 @@ pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// Maximum digests of model inputs that the pump keeps in memory, to know that the journal already
 /// contains these inputs. For all other inputs, the pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Limit for unsuccessful searches for close tags in one turn. Once such searches have read more
-/// bytes than this in total, the rest of the turn is not parsed.
+/// Maximum bytes in total that searches for close tags in one turn may read without finding a close
+/// tag. Beyond this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum names of unknown root elements that the parser of model text remembers for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
@@ -81,7 +80,7 @@ pub const PATTERN_REPEATS_MAX: u64 = 10_000;
 pub const PARSER_BYTES: usize = 4 << 20;
 /// Maximum compiled schemas that one thread keeps.
 pub const GRAMMARS_MAX: usize = 1_024;
-/// Maximum elements of a generated example.
+/// Maximum elements of an example payload that is generated from a schema.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth to which descriptions and examples of a schema follow nested types.
 pub const OUTLINE_DEPTH_MAX: usize = 24;
@@ -94,16 +93,17 @@ pub const TOOL_SCHEMA_BYTES_MAX: usize = 16 << 10;
 
 // Expressions of workflows.
 pub const XPATH_BYTES_MAX: usize = 4 << 10;
-/// Maximum depth of brackets and parentheses in an expression: libxml2 recurses for each level.
+/// Maximum depth of brackets and parentheses in an XPath expression: libxml2 recurses for each
+/// level.
 pub const XPATH_DEPTH_MAX: usize = 32;
-/// Maximum operations of one evaluation, as libxml2 counts them.
+/// Maximum operations of one evaluation of an XPath expression, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
 /// Number of bytes that count as one operation when one of organism's own XPath functions reads
 /// text.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
-/// Maximum nodes that one expression selects.
+/// Maximum nodes that one XPath expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
-/// Maximum bytes of the text of all nodes that one expression selects.
+/// Maximum bytes of the text of all nodes that one XPath expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Default maximum number of items of a workflow goal with the config key `each`. Such a goal runs
@@ -153,7 +153,7 @@ pub const REASON_CHARS_MAX: usize = 1_000;
 /// Maximum number of pauses that operators may have in force in one partition. A pause keeps calls
 /// from being handed over to listeners.
 pub const PAUSES_MAX: usize = 1_000;
-/// Maximum details in one recorded operator action.
+/// Maximum details, which are pairs of name and value, in one recorded operator action.
 pub const ACTION_DETAILS_MAX: usize = 64;
 pub const ACTION_NAME_CHARS_MAX: usize = 64;
 /// Maximum characters of a detail's value in a recorded operator action; enough for a file path.
@@ -493,13 +493,13 @@ pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused the
 /// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump asks the hosts of its agents for the texts that models stream. The pump
-/// asks only while its live channel has readers.
+/// Interval at which a pump requests the texts that models stream from the hosts of its agents. The
+/// pump sends these requests only while its live channel has readers.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends the texts that models stream.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends streamed texts to a pump after the pump has last asked for
-/// them.
+/// Time for which a host of agents sends streamed texts to a pump after the last request of the
+/// pump for them.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause of a model route that a provider can request.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -537,8 +537,8 @@ pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
-/// Maximum attempts, maximum waits and maximum turns of one call that a timeline of the web view
-/// shows.
+/// Maximum attempts of one call that a timeline of the web view shows. The same maximum applies to
+/// the waits and to the turns of the call.
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
@@ -713,8 +713,8 @@ pub const RESTING_TREES_MAX: usize = 1_024;
 /// together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
-/// much higher than [`RESTING_TREES_MAX`]: to list all held calls, the pump must read each tree
-/// that has left memory from the working file.
+/// much higher than [`RESTING_TREES_MAX`], because a query for all held calls must read every tree
+/// that has left memory, from the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
@@ -730,9 +730,9 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
 /// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of the most recent uses of heads, over all trees, that keep the used head in memory. A
-/// head is the last record of a tree. Each record that a tree gets is a use of its head, and so is
-/// each load of the head into memory.
+/// Number of the latest uses of heads, over all trees, whose heads stay in memory. A head is the
+/// last record of a tree. A head is used when its tree gets a record, and when the head is loaded
+/// into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads without
 /// recent uses from memory to a working file. The number is large, so that each move writes many
@@ -752,7 +752,8 @@ pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
 /// Maximum number of snapshots in a row that build on their predecessor. After this number, the
 /// next snapshot is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
-/// Maximum bytes of texts that one round writes to a snapshot.
+/// Number of bytes of texts that the writer of a snapshot collects before it stores them in one
+/// transaction.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
 /// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
 /// multiplied by this factor.
@@ -975,7 +976,7 @@ pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
 
 // Alerts.
 pub const ALERT_COUNT_CEILING: u64 = 1_000_000;
-/// Default number of refusals of one sender that raise an alert.
+/// Default number of refused payloads of one sender that raise an alert.
 pub const ALERT_REFUSALS_DEFAULT: u64 = 20;
 /// Default number of failed calls to one listener that raise an alert.
 pub const ALERT_FAILURES_DEFAULT: u64 = 1;
@@ -985,8 +986,8 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within one window. If there are more causes, one
-/// further alert states how many.
+/// Maximum alerts of one kind that are raised within the time window of the config. If there are
+/// more causes, one further alert states how many.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;

@@ -236,13 +236,13 @@ pub fn active() -> Option<&'static str> {
     ACTIVE.get_or_init(|| std::env::var("ORGANISM_MUTANT").ok()).as_deref()
 }
 
-/// Returns no mutants: a release build has none.
+/// Returns `None`, because a release build has no mutants.
 #[cfg(not(debug_assertions))]
 pub const fn active() -> Option<&'static str> {
     None
 }
 
-/// Whether this mutant is active. If so, the caller must break the mutant's rule.
+/// Whether the mutant `name` is active. If so, the caller must break the mutant's rule.
 pub fn mutant(name: &str) -> bool {
     debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not listed");
     active().is_some_and(|active| active.split(',').any(|active| active == name))

@@ -153,8 +153,7 @@ pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String
 pub(super) struct SentDigests {
     /// Digest of the whole request in the form in which it is sent.
     pub prompt: Digest,
-    /// Text of the inputs, to be stored by its digest. `None` if the text is not stored for this
-    /// turn.
+    /// Text of the inputs, to be stored by its digest. `None` if the turn's inputs are not stored.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }

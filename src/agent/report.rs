@@ -45,7 +45,7 @@ pub enum FinalFormat {
 }
 
 impl FinalFormat {
-    /// Returns the value of a slot's `format` attribute.
+    /// Returns the name of the format as a slot states it in the attribute `format`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Text => "text",

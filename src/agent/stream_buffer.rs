@@ -22,11 +22,11 @@ pub(super) struct AnswerBuffer {
     read: usize,
     /// Number of bytes received for the current request, including bytes that the buffer dropped.
     bytes: usize,
-    /// Route of the latest request: its provider and its model.
+    /// Route of the latest request: its provider and its model. `None` before the first request.
     route: Option<ModelRoute>,
     is_under_way: bool,
-    /// Time at which the present pause of the router ends. During a pause, the router sends no
-    /// request.
+    /// Time at which the latest pause of the router ends; `None` if there was no pause. During a
+    /// pause, the router sends no request.
     pause: Option<Instant>,
     lost: Vec<LostRequest>,
 }
@@ -103,8 +103,8 @@ impl AnswerBuffer {
         }
     }
 
-    /// Returns the part of the text that was not returned before, if this part has at least `least`
-    /// bytes.
+    /// Returns the part of the text that was not returned before. Returns `None` if this part has
+    /// fewer than `least` bytes.
     pub fn unread(&mut self, least: usize) -> Option<&str> {
         let unread = self.raw.get(self.read..).filter(|unread| unread.len() >= least)?;
         self.read = self.raw.len();
@@ -112,15 +112,15 @@ impl AnswerBuffer {
     }
 
     /// Records that the current request failed. The request is charged if bytes of an answer were
-    /// received. It is also charged if this program broke it off, because the provider may still be
-    /// working on it.
+    /// received. It is also charged if this program aborted the request, because the provider may
+    /// still be working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
     }
 
-    /// Records that the model call was cancelled. The cancellation ends the request that is under
-    /// way, and this request is charged.
+    /// Records that the model call was cancelled. The cancellation aborts the current request, if
+    /// any, and this request is charged.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }

@@ -53,7 +53,7 @@ pub struct AgentOptions {
     /// two cases: with `xml-final`, because the notice names the slots, and if the context window
     /// is full.
     pub notice: bool,
-    /// Maximum tokens of one answer of the model.
+    /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
     /// Properties of the agent's model: context window, maximum length of answers, price.
     pub terms: ModelTerms,
@@ -265,7 +265,7 @@ impl ModelAgent {
         Ok((request, size))
     }
 
-    /// Returns the body of the HTTP request that a turn for this delivery would send to the agent's
+    /// Returns the body of the HTTP request that a turn for `delivery` would send to the agent's
     /// first route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
@@ -591,8 +591,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output that the agent wrote earlier in this call. Checks only
-    /// the agent's last turn for text and native calls.
+    /// Whether the request contains output that the agent wrote earlier in the same call. Checks
+    /// only the agent's last turn for text and native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

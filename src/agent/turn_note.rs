@@ -53,18 +53,19 @@ pub struct TurnNote<'a> {
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.
     pub own: &'a [OwnBlock],
-    /// The notice that the request of this turn contained.
+    /// The notice that the request of this turn contained; `None` if it contained none.
     pub notice: Option<&'a str>,
-    /// The nonce that the names of the turn's slots contain.
+    /// The nonce that the names of the turn's slots contain; `None` if the turn has no slots.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
     /// Findings about payloads that were accepted in spite of a mistake.
     pub warnings: &'a [Finding],
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts.
     pub left_out: &'a [MessageId],
-    /// Cost of the model call, with its currency.
+    /// Cost of the model call, with its currency; `None` if no price is known.
     pub cost: Option<(Money, &'a str)>,
-    /// Name of the model that answered, as the provider states it.
+    /// Name of the model that answered, as the provider states it; `None` if the provider states
+    /// none.
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
@@ -217,24 +218,26 @@ pub struct PastTurn {
     pub provider: String,
     /// Name of the model in the request to the provider.
     pub model: String,
-    /// Name of the model that answered, as the provider stated it.
+    /// Name of the model that answered, as the provider stated it; `None` if the provider stated
+    /// none.
     pub answered_by: Option<String>,
     /// Reason why the model stopped; `None` if the note does not state it.
     pub stop: Option<StopReason>,
-    /// The nonce that the names of the turn's slots contain.
+    /// The nonce that the names of the turn's slots contain; `None` if the turn has no slots.
     pub nonce: Option<String>,
     /// Whether the provider rejected the request, so that the turn has no answer of a model.
     pub is_rejected: bool,
     /// Renderer version of the turn's prompt; empty if the turn's note does not state it.
     pub renderer: String,
-    /// The agent's environment, as the lines that the turn's prompt contains.
+    /// The agent's environment, as the lines that the turn's prompt contains; `None` if the turn's
+    /// note does not state it.
     pub environment: Option<String>,
-    /// Digest of the whole request of the turn.
+    /// Digest of the whole request of the turn; `None` if the turn's note does not state it.
     pub prompt: Option<Digest>,
     /// Digest of the stored inputs of the request. The thread is not among these inputs. `None` for
     /// turns of older program versions, which did not store inputs of requests.
     pub inputs: Option<Digest>,
-    /// The notice that the request of this turn contained.
+    /// The notice that the request of this turn contained; `None` if it contained none.
     pub notice: Option<String>,
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,

@@ -7,25 +7,26 @@
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version. It escapes a payload in a result as text, so special characters of the
-    /// payload's texts are escaped twice. It shows results in their order of arrival. If the agent
-    /// clears its context, the request of the open call is no longer shown.
+    /// Third version of the renderer. It escapes a payload in a result as text, so special
+    /// characters of the payload's texts are escaped twice. It shows results in their order of
+    /// arrival. If the agent clears its context, the request of the open call is no longer shown.
     V3,
     /// Fourth version of the renderer. Special characters in the results of actions are escaped
     /// once, and the results are shown in the order of the actions. The request of the open call is
     /// always shown.
     V4,
-    /// Fifth version. It adds the payload `cancel-thread`, and the attribute `bound` of
-    /// `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
+    /// Fifth version of the renderer. It adds the payload `cancel-thread`, and the attribute
+    /// `bound` of `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
     V5,
-    /// Sixth version. It adds attributes of `spawn-thread` that limit the spawned thread.
+    /// Sixth version of the renderer. It adds attributes of `spawn-thread` that limit the spawned
+    /// thread.
     V6,
-    /// Seventh version. It differs from the sixth in one rule: a goal for another agent in the same
-    /// thread is shown like any message.
+    /// Seventh version of the renderer. It differs from the sixth in one rule: a goal for another
+    /// agent in the same thread is shown like any message.
     V7,
-    /// Eighth version. It differs from the seventh in two rules. The system prompt describes each
-    /// tool and each peer only once. A native tool whose payload contains another payload does not
-    /// repeat the schemas of other tools.
+    /// Eighth version of the renderer. It differs from the seventh in two rules. The system prompt
+    /// describes each tool and each peer only once. A native tool whose payload contains another
+    /// payload does not repeat the schemas of other tools.
     V8,
 }
 

@@ -29,14 +29,14 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether copies in the file prove the journal if they agree with it. False for the copies in
-    /// a state directory that the auditor distrusts. Copies that contradict the journal are
-    /// reported in any case.
+    /// Whether copies in the file count as proof of the journal if they agree with it. False for
+    /// the copies in a state directory that the auditor distrusts. Copies that contradict the
+    /// journal are reported in any case.
     counts: bool,
 }
 
-/// A copy of a checkpoint that contradicts the journal: the journal has another checkpoint at this
-/// position, or none.
+/// A copy of a checkpoint that contradicts the journal: at the position of the copy, the journal
+/// has another checkpoint, or none.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
@@ -59,7 +59,7 @@ pub(super) struct CopyEvidence {
     /// Whether the auditor named a state directory. This is true even if the option
     /// `distrust_state` excludes the copies in this directory from the proof.
     has_state: bool,
-    /// Reason why the configured directory has no copy for this journal. `None` if it has one.
+    /// Reason why the configured directory has no copy for the journal. `None` if it has one.
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself, at the time at which the copies of
     /// checkpoints were read.

@@ -19,7 +19,7 @@ use crate::limits;
 use crate::system;
 use crate::xml::element::Element;
 
-/// How two threads differ.
+/// The differences between two threads, and the number of their equal events.
 pub struct ThreadComparison {
     /// Differences, in the order of the left thread's events.
     pub differences: Vec<ThreadDifference>,
@@ -48,7 +48,7 @@ pub struct ThreadDifference {
     pub right: Option<ComparedEvent>,
 }
 
-/// An event of one thread at a place where the two threads differ.
+/// An event of one of the compared threads, at a place where the two threads differ.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedEvent {
     #[serde(rename = "thread")]
@@ -88,8 +88,8 @@ pub struct ComparedTurn {
     pub turn: u32,
     pub position: Position,
     pub prompt: Digest,
-    /// The agent's environment in the turn's prompt, with the date. Prompts that differ only in the
-    /// environment count as equal.
+    /// The agent's environment in the turn's prompt, with the date; `None` if the turn's note does
+    /// not state it. Prompts that differ only in the environment count as equal.
     pub environment: Option<String>,
 }
 
@@ -100,7 +100,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last result that the opener of the thread got: a reply or a fault.
+    /// Payload of the last result that the opener of the thread got: a reply or a fault. `None` if
+    /// it has got no result, or if the payload was redacted.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -383,7 +384,7 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
 }
 
 /// Returns the last result that went to the thread's opener: a reply, or a message of the core. The
-/// opener is the sender of the thread's first message.
+/// opener is the sender of the thread's first message. Returns `None` if there is no result yet.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;

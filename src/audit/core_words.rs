@@ -3,7 +3,8 @@
 use super::payload_lines::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
-/// Summarizes a payload of the core. The summary is for the first line of the payload's message.
+/// Summarizes a payload of the core for the first line of a displayed message. Returns `None` for a
+/// payload that has no summary.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
     let root = payload_lines::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);

@@ -49,8 +49,8 @@ impl EventContent {
     }
 }
 
-/// Reads the content of the events in one tree of threads. Each id of a thread or a message is
-/// replaced by its place in the tree, such as `thread.1#2`.
+/// Reader of the content of the events in one tree of threads. Replaces each id of a thread or a
+/// message by its place in the tree, such as `thread.1#2`.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,

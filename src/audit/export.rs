@@ -25,14 +25,15 @@ pub enum ExportFormat {
     Jsonl,
 }
 
-/// Selects the records that an export writes.
+/// Filter that selects the records to export.
 #[derive(Debug, Clone, Default)]
 pub struct ExportFilter {
     /// Root thread of the tree to which the export is limited; `None` for all trees.
     pub tree: Option<ThreadId>,
-    /// Beginning of the time range: records before this time are not written.
+    /// Beginning of the time range: records before this time are not written. `None` for no
+    /// beginning.
     pub since: Option<Time>,
-    /// End of the time range: records at or after this time are not written.
+    /// End of the time range: records at or after this time are not written. `None` for no end.
     pub until: Option<Time>,
 }
 
@@ -128,8 +129,8 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a copy of this source that ends at the head of the journal or tree. Unlike this
-    /// source, the copy also contains the records after the filter's time range.
+    /// Returns a copy whose last record is the head of the journal or tree. Unlike the original,
+    /// the copy also contains the records after the filter's time range.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

@@ -1,5 +1,5 @@
-//! Compares the results that clients got from two threads. By the schema of a result, two texts are
-//! equal if they are only different notations of the same value.
+//! Compares the results that clients got from two threads. Two results are equal if, according to
+//! their schema, their texts are only different notations of the same value.
 
 use std::collections::BTreeSet;
 

@@ -13,11 +13,11 @@ pub struct ForkOrigin {
     pub source: ForkSource,
     /// The thread of the source that this thread of the fork continues.
     pub thread: ThreadId,
-    /// Number of messages that this thread has taken over from the source's thread.
+    /// Number of messages that the thread of the fork has taken over from the source's thread.
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages that the first record of the fork contains for this thread. They are notes of the
+    /// Messages that the first record of the fork contains for the thread. They are notes of the
     /// core, and messages of calls that were open in the source and are opened again in the fork.
     pub recorded: Vec<MessageId>,
 }

@@ -16,7 +16,8 @@ use crate::thread::{
     ReopenedKind, State,
 };
 
-/// A place at which a fork can begin.
+/// A place in a thread tree at which a fork can begin: where no work is open, or at an agent's
+/// turn.
 #[derive(Debug, Clone)]
 pub struct ForkPoint {
     pub source: ForkSource,
@@ -27,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener of the call that contains the requested turn, directly or through other calls.
-    /// Set only if the fork answers this call with its recorded result. Then the fork cannot begin
-    /// at the requested turn, and begins before the call instead.
+    /// The listener of the call that contains the requested turn, directly or through other calls,
+    /// if the fork answers this call with its recorded result. The fork then cannot begin at the
+    /// requested turn, and begins before the call instead. `None` in all other cases.
     pub beneath: Option<ListenerName>,
 }
 
@@ -87,8 +88,8 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
 }
 
-/// Whether a fork answers calls to this listener with the results that the source recorded. False
-/// for agents and workflows, which run again.
+/// Whether a fork answers calls to the listener `name` with the results that the source recorded.
+/// False for agents and workflows, which run again.
 pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bool {
     let contract = contracts.iter().find(|contract| contract.name == *name);
     !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
@@ -435,8 +436,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the request of the first call that a client opened in this record. Returns `None` if
-/// there is no such call, or if the record begins a fork that continues open calls of its source.
+/// Returns the request of the first call that a client opened in `record`. Returns `None` if there
+/// is no such call, or if the record begins a fork that continues open calls of its source.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -451,9 +452,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message in this record at which a fork can begin. This is the message `wanted`, if
-/// it is in the record, otherwise the last result in the record. Returns `None` if no call ended in
-/// the record.
+/// Returns the message of `record` at which a fork can begin: the message `wanted`, if the record
+/// contains it, otherwise the last result in the record. Returns `None` if no call ended in the
+/// record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -74,13 +74,14 @@ pub struct HeldCall {
     /// The payload. `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
-    /// Why the call needs an approval.
+    /// Why the call needs an approval; `None` if it needs none or if no reason was recorded.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Beginning of the wait, in RFC 3339. Texts in this form sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline of the decision. After the deadline, the wait ends without a decision.
+    /// Deadline of the decision; `None` if there is none. After the deadline, the wait ends without
+    /// a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener declares no previews.
@@ -95,7 +96,8 @@ impl HeldCall {
         Self { preview, ..self }
     }
 
-    /// Returns the SHA-256 of the recorded preview, which an approval must name.
+    /// Returns the SHA-256 of the recorded preview, which an approval must name. Returns `None` if
+    /// no preview was recorded.
     pub fn preview_sha256(&self) -> Option<Digest> {
         match &self.preview {
             Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
@@ -146,9 +148,10 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 /// The held calls that wait longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldPage {
-    /// Oldest first.
+    /// The held calls, oldest first.
     pub calls: Vec<HeldCall>,
-    /// Number of all calls that wait for the same decision.
+    /// Number of all calls that wait for the same decision, including those that are not in
+    /// `calls`.
     pub all: u64,
 }
 
@@ -162,7 +165,7 @@ impl HeldPage {
         Self { calls, all }
     }
 
-    /// Returns the oldest `most` calls of both pages, which have different calls.
+    /// Merges two pages that have no call in common. Keeps the oldest `most` calls.
     #[must_use]
     pub fn merged(mut self, other: Self, most: usize) -> Self {
         self.calls.extend(other.calls);
@@ -172,8 +175,8 @@ impl HeldPage {
     }
 }
 
-/// Returns the oldest `most` calls that wait for the decision `hold`. The index names their trees.
-/// Only these trees are read from the journal, each from the first of these calls on.
+/// Returns the oldest `most` calls that wait for the decision `hold`. Finds their trees in the
+/// index, and reads only these trees from the journal, each from its first such call on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
@@ -198,7 +201,7 @@ pub fn held_of(
     Ok(held)
 }
 
-/// Number of trees that are read in one view of the journal, which is a read transaction.
+/// Number of trees that are read in one read transaction of the journal.
 const TREES_PER_VIEW: usize = 256;
 
 /// Returns the held calls of the trees in `found`, oldest first. Each tree is read from its given
@@ -321,8 +324,8 @@ impl OpenCalls {
         }
     }
 
-    /// Keeps the reason why a held call needs an approval, if `message` is the core's request for
-    /// this approval. Ignores any other message.
+    /// Keeps the reason why a held call needs an approval, if `message` is the request in which the
+    /// core states it. Ignores any other message.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

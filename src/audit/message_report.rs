@@ -32,10 +32,11 @@ pub struct MessageReport {
     pub bytes: usize,
     #[serde(rename = "record")]
     pub record: ChainedRecord,
-    /// Position of the record that contains the message's disposition.
+    /// Position of the record that contains the message's disposition; `None` if the message has
+    /// none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The call that the message opened.
+    /// The call that the message opened; `None` if it opened no call.
     #[serde(rename = "opened_call")]
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
@@ -43,11 +44,11 @@ pub struct MessageReport {
     /// Refused payloads that the listener returned in the same outcome as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that a listener wrote while it handled the call that this message
+    /// Refusals of payloads that a listener wrote while it handled the call that the message
     /// opened.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
-    /// The model call in which the message was written.
+    /// The model call in which the message was written; `None` if no model wrote the message.
     #[serde(rename = "turn")]
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
@@ -56,7 +57,7 @@ pub struct MessageReport {
     /// contains it or generates it from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
-    /// The chain of causes that led to this message. The direct cause comes first, the client's
+    /// The chain of causes that led to the message. The direct cause comes first, the client's
     /// message last.
     #[serde(rename = "causes")]
     pub causes: Vec<IndexedMessage>,
@@ -182,10 +183,11 @@ pub struct MessageDecision {
     /// Whether the decision was accepted and carried out. False if it was refused.
     #[serde(rename = "accepted")]
     pub accepted: bool,
-    /// Digest of the payload that the person has seen. May be shortened to its first digits.
+    /// Digest of the payload that the person has seen. May be shortened to its first digits. `None`
+    /// if the decision is no approval.
     #[serde(rename = "saw_payload")]
     pub payload: Option<String>,
-    /// Digest of the preview that the person has seen.
+    /// Digest of the preview that the person has seen; `None` if the decision names no preview.
     #[serde(rename = "saw_preview")]
     pub preview: Option<String>,
     #[serde(rename = "reason")]
@@ -317,8 +319,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message was written in this turn: it is the `model-turn` note that records the turn,
-/// or was sent by the agent that took the turn.
+/// Whether the message was written in the turn `turn`: it is the `model-turn` note that records the
+/// turn, or was sent by the agent that took the turn.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -389,8 +391,8 @@ fn holds(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessageHold>, 
     Ok(holds)
 }
 
-/// Returns the reason for the hold of the call `held`. The core states the reason in the record
-/// that begins the hold.
+/// Returns the reason for the hold of the call `held`, which the core states in the record that
+/// begins the hold. Returns `None` if the record states no reason.
 fn reason_of_hold(sealed: &HashedRecord, held: MessageId) -> Option<String> {
     let requested = system::name("approval-requested");
     sealed.record.facts.iter().find_map(|fact| {

@@ -4,7 +4,7 @@ use crate::envelope::Disposition;
 use crate::index::IndexedMessage;
 use crate::thread::Hold;
 
-/// State of a message.
+/// State of a message: how it ended or, until then, where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageState {
     Settled(Disposition),

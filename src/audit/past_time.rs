@@ -32,7 +32,7 @@ fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
     time.ok_or_else(|| format!("`{text}` is no time; write {FORMS}"))
 }
 
-/// Parses a duration with its unit, such as `15m`.
+/// Parses a duration with its unit, such as `15m` or `2h ago`. Returns `None` for any other text.
 fn ago(text: &str) -> Option<Duration> {
     let unit = text.strip_suffix(" ago").unwrap_or(text);
     let digits = unit.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');

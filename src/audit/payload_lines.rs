@@ -44,7 +44,7 @@ pub fn leave_out(element: &mut Element, attributes: &[&str]) {
     element.attributes.retain(|(name, _)| !attributes.contains(&&*name.local));
 }
 
-/// Removes and returns the children with this name.
+/// Removes and returns the children with the name `name`.
 pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     let is_taken =
         |node: &mut Node| matches!(node, Node::Element(child) if child.local_name() == name);

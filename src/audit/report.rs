@@ -50,7 +50,7 @@ pub enum OutsideVerdict {
     Agrees,
 }
 
-/// Result of the whole proof of a journal.
+/// Result of the whole proof of a journal: proved, broken, or not proved for lack of evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ProofVerdict {
     #[serde(rename = "proved")]

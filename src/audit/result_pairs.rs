@@ -77,7 +77,7 @@ pub fn pair_results(
     pairs.collect()
 }
 
-/// Returns the request that a result answers.
+/// Returns the request that a result answers; `None` if the timeline does not contain the request.
 fn request_of<'t>(timeline: &'t ThreadTimeline, result: &MessageView) -> Option<&'t MessageView> {
     let messages = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),

@@ -184,7 +184,8 @@ fn is_whole(payload: &Payload) -> bool {
     Digest::of(payload.as_str().as_bytes()) == payload.digest
 }
 
-/// Returns the message with this id in a record, and whether it opened a call.
+/// Returns the message with the id `id` in a record, and whether it opened a call. Returns `None`
+/// if the record accepted no such message.
 fn accepted(record: &Record, id: MessageId) -> Option<(&Message, bool)> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Accepted { message, opening, .. } if message.id == id => {

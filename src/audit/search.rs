@@ -16,16 +16,17 @@ use super::views::{MessageView, RefusalView};
 #[derive(Debug, Clone, Default)]
 pub struct SearchRequest {
     pub filter: SearchFilter,
-    /// Text that the payload must contain, ignoring case.
+    /// Text that the payload must contain, ignoring case; `None` for any payload.
     pub substring: Option<String>,
-    /// XPath expression that must be true for the payload. Names in the expression are local names.
+    /// XPath expression that must be true for the payload; `None` for any payload. Names in the
+    /// expression are local names.
     pub xpath: Option<String>,
     pub limit: usize,
     /// Whether all matches are counted. If false, the counting stops at 10,000 matches.
     pub is_full_count: bool,
 }
 
-/// A message or a refusal that was found.
+/// A message or a refusal that a search has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum SearchedItem {
@@ -72,8 +73,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total })
 }
 
-/// Whether to show an item that the index has found. Hides only messages whose payload has been
-/// redacted, and only if the search is for words.
+/// Whether to show an item that the index has found. False only for a message whose payload has
+/// been redacted, and only in a search for words.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {
@@ -135,7 +136,7 @@ fn is_true_for(expression: &str, payload: &str) -> bool {
     flag.and_then(Result::ok).unwrap_or(false)
 }
 
-/// Reads search hits from the journal. The record that was read last stays in memory, because
+/// Reader of search hits from the journal. The record that was read last stays in memory, because
 /// several hits in a row are often in the same record.
 struct HitLoader<'i> {
     index: &'i IndexReader,

@@ -46,14 +46,15 @@ impl StatsKey {
     }
 }
 
-/// Selects the events that are counted, and the keys that group them.
+/// The events that statistics count, and the keys that group them.
 #[derive(Debug, Clone)]
 pub struct StatsQuery {
     /// Keys that group the events, in order.
     pub by: Vec<StatsKey>,
-    /// Beginning of the time range: events before this time are not counted.
+    /// Beginning of the time range: events before this time are not counted. `None` for no
+    /// beginning.
     pub since: Option<Time>,
-    /// End of the time range: events at or after this time are not counted.
+    /// End of the time range: events at or after this time are not counted. `None` for no end.
     pub until: Option<Time>,
 }
 

@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions from the records of this page that come before the first message of the page. The
-    /// previous page shows them at its end, too.
+    /// Decisions in the records of the page that come before the page's first message. The previous
+    /// page shows them at its end, too.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread has taken over from the source of its fork. `None` if the thread
     /// has taken over no history.

@@ -74,7 +74,7 @@ pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     }
 }
 
-/// Whether a thread in this phase still has open work.
+/// Whether a thread in the phase `phase` still has open work.
 pub fn is_open_phase(phase: &str) -> bool {
     [ThreadPhase::Running, ThreadPhase::Draining].map(ThreadPhase::as_str).contains(&phase)
 }

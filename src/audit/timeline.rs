@@ -41,6 +41,7 @@ pub struct ThreadTimeline {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Currency of the money in `spent`, taken from the first model call that states a currency.
+    /// `None` if no model call states one.
     #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
     /// Number of messages in the thread itself. Counts messages outside the page, too.
@@ -387,8 +388,8 @@ impl TimelineBuilder {
         self.calls.know(call, thread);
     }
 
-    /// Removes the timeline of a thread from this builder and returns it. The events of subthreads
-    /// are not part of it.
+    /// Removes the timeline of a thread from this builder and returns it, without the events of its
+    /// subthreads. Returns `None` if the builder has no timeline of the thread.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
     }

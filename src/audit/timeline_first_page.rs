@@ -58,7 +58,8 @@ impl FirstPage<'_> {
     }
 
     /// Returns the position of the thread's first message that does not fit on the page. If all its
-    /// messages fit, returns the position of the last one.
+    /// messages fit, returns the position of the last one. Returns `None` for a thread without
+    /// messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
@@ -122,7 +123,8 @@ impl FirstPage<'_> {
         Ok(totals.events_beneath)
     }
 
-    /// Returns the disposition of a message, from the record that the index names.
+    /// Returns the disposition of a message, from the record that the index names. Returns `None`
+    /// if the message has no disposition.
     fn disposition(&self, message: MessageId) -> Result<Option<Disposition>, Error> {
         let Some(position) = self.index.disposed_at(message)? else { return Ok(None) };
         let sealed = self.index.journal().existing_record(position)?;

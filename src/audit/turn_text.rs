@@ -7,7 +7,8 @@ use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
-/// The raw text of a turn and what was noted about it.
+/// The raw text of a turn, with the findings about it and the messages that its prompt replaced by
+/// placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnText {
     /// The model's text, byte for byte.

@@ -29,8 +29,8 @@ use super::report::{
 /// The evidence outside the journal that a proof uses, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// State directory of the journal. It contains the journal's key, a mark of the last
-    /// acknowledged record, and copies of its checkpoints.
+    /// State directory of the journal, if the auditor names one. It contains the journal's key, a
+    /// mark of the last acknowledged record, and copies of its checkpoints.
     pub state: Option<PathBuf>,
     /// Directory with the journal's key. Given if `state` is a copy of the state directory, because
     /// such a copy lacks the key.
@@ -38,7 +38,8 @@ pub struct VerifyOptions {
     /// Files with copies of checkpoints, which are kept outside the directories of the journal and
     /// of its key.
     pub copies: Vec<PathBuf>,
-    /// Directory to which the running pump copies checkpoints, as named in the config.
+    /// Directory to which the running pump copies checkpoints, as named in the config. `None` if
+    /// the config names none.
     pub checkpoints: Option<PathBuf>,
     /// Whether the journal to verify is a backup. If so, copies of checkpoints may be newer than
     /// the last checkpoint in the journal.
@@ -114,15 +115,15 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that wrote the record that was read last. The last boot or reload before
-    /// this record states the version.
+    /// Core version under which the record that was read last was written. The last boot or reload
+    /// before this record states the version.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of records from which an operator has redacted payloads. The records of the
-    /// redactions name these positions.
+    /// Positions of records from which an operator has redacted payloads, as the records of the
+    /// redactions state them.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,

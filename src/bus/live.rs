@@ -104,7 +104,7 @@ impl LiveEvent {
     }
 }
 
-/// Selects the events that a reader gets.
+/// Filter for the events that one reader gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFilter {
     /// The thread to watch, with everything beneath it; `None` for all threads.
@@ -136,8 +136,9 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends a text to the last queued event, if both belong to the same part of the same answer.
-    /// Returns whether it did so.
+    /// Appends `event` to the last queued event, if both are texts of the same part of the same
+    /// answer. Does nothing if they are too long together, or if an event was lost between them.
+    /// Returns whether `event` was appended.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -204,7 +205,8 @@ impl LiveQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an event, or counts it as lost. Returns immediately.
+    /// Queues an event. If the queue is full, counts the event as lost instead. Returns
+    /// immediately.
     pub fn push(&self, event: LiveEvent) {
         self.pending().push(event);
         self.arrived.notify_waiters();
@@ -228,7 +230,8 @@ impl LiveQueue {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Waits until `take` returns a value from the queue, and returns that value.
+    /// Calls `take` on the queue now and after each new event, until `take` returns a value.
+    /// Returns that value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
@@ -281,11 +284,11 @@ struct ChannelState {
 /// The live channel of one pump, or of one program that hosts agents.
 #[derive(Debug)]
 pub struct LiveChannel {
-    /// Number of readers that get text. It is read for each piece of text. So it is an atomic,
-    /// because a lock would cost too much.
+    /// Number of readers that get text. An atomic, because the number is read for each piece of
+    /// text, and a lock would cost too much.
     text_readers: AtomicUsize,
-    /// Number of running model calls. It is read at the end of each delivery. So it is an atomic,
-    /// because a lock would cost too much.
+    /// Number of running model calls. An atomic, because the number is read at the end of each
+    /// delivery, and a lock would cost too much.
     running: AtomicUsize,
     /// The readers and the running model calls. Never locked across an await, or while a reader
     /// waits for an event.
@@ -315,8 +318,8 @@ impl LiveChannel {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a receiver for the information whether any reader gets text. The value of the
-    /// receiver is always up to date.
+    /// Returns a receiver that shows whether any reader of this channel gets text. Its value is
+    /// always up to date.
     pub fn watched(&self) -> watch::Receiver<bool> {
         self.watched.subscribe()
     }
@@ -366,7 +369,7 @@ impl LiveChannel {
         }
     }
 
-    /// Reports that texts of this call were lost before they reached this channel.
+    /// Reports to the readers that texts of this call were lost before they reached this channel.
     pub fn lost(&self, source: &LiveSource, events: u64) {
         for (filter, queue) in &self.state().readers {
             if filter.text && filter.fits(&source.thread) {
@@ -376,7 +379,7 @@ impl LiveChannel {
         }
     }
 
-    /// Adds a reader. It first gets events that describe the running model calls.
+    /// Adds a reader. The reader first gets events that describe the running model calls.
     pub fn open(self: &Arc<Self>, filter: LiveFilter) -> LiveReader {
         let queue = Arc::new(LiveQueue::default());
         queue.push(LiveEvent::Opened { text: filter.text });
@@ -422,12 +425,12 @@ impl LiveReader {
         self.queue.next().await
     }
 
-    /// Returns the next event if there is one. Does not wait.
+    /// Returns the next event, or `None` if the queue is empty. Does not wait.
     pub fn next_queued(&self) -> Option<LiveEvent> {
         self.queue.pending().pop()
     }
 
-    /// Waits until there is an event for this reader. Leaves the event in the queue.
+    /// Waits until the queue of this reader contains an event. Leaves the event in the queue.
     pub async fn filled(&self) {
         let is_filled = |pending: &mut PendingEvents| !pending.is_empty();
         self.queue.wait_for(|pending| is_filled(pending).then_some(())).await;

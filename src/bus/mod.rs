@@ -37,7 +37,7 @@ pub struct Delivery {
     pub messages: Vec<Arc<Message>>,
     /// Number of messages at the end of `messages` that are new to the listener.
     pub fresh: usize,
-    /// Position of the journal up to which the listener may read, if it is an agent.
+    /// Last position of the journal that the listener may read, if the listener is an agent.
     pub position: Position,
     /// Time-out of the attempt, counted from the hand-over of the delivery.
     pub timeout: Duration,
@@ -106,8 +106,9 @@ pub enum ModelState {
 /// Receiver for the answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
-/// Gets the reports of hosts. The host must report the end of each delivery exactly once, even if
-/// it was cancelled. The methods return immediately, or block briefly if the sink cannot keep up.
+/// Receiver of the reports of hosts. A host must report the end of each delivery exactly once, even
+/// if the delivery was cancelled. The methods return immediately, or block briefly if the sink
+/// cannot keep up.
 ///
 /// A listener may answer after the host has reported that the attempt failed. The host reports this
 /// answer, too. The pump refuses such a late answer and records the refusal.
@@ -165,8 +166,8 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// Runs one listener for the pump. The contract of the listener states how many deliveries the pump
-/// hands over at the same time.
+/// A host, which runs one listener for the pump. The contract of the listener states how many
+/// deliveries the pump hands over at the same time.
 pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.

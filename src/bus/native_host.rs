@@ -52,12 +52,12 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Limits the number of handlers that block on the disk at the same time. So some threads remain
-/// for other work.
+/// Limit on the number of handlers that block on the disk at the same time, so that some threads
+/// remain for other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs a part of a handler's work that may block on the disk. It runs on a separate thread, so
-/// that it does not block an async worker.
+/// Runs `work`, a part of a handler's work that may block on the disk, on a separate thread. So
+/// `work` does not block an async worker.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -119,8 +119,8 @@ enum StopLevel {
     Now,
 }
 
-/// The signal that tells one attempt to stop. It must be cheap to create, because each delivery
-/// needs one and hardly any is ever raised.
+/// The signal that tells one attempt to stop. Each delivery needs its own signal, and hardly any
+/// signal is ever raised, so a signal must be cheap to create.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] of the signal so far; 0 if the signal was never raised.
@@ -218,7 +218,7 @@ impl HandlerContext {
     }
 }
 
-/// Hosts an asynchronous handler on a Tokio runtime.
+/// A host that runs an asynchronous handler on a Tokio runtime.
 ///
 /// Deliveries wait in one queue. Tasks take deliveries from this queue and start the handler for
 /// each. A new delivery starts a further task only if fewer tasks run than the runtime has worker
@@ -248,8 +248,8 @@ struct NativeShared {
 struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
-    /// Deliveries in their order of arrival. There are never more than the listener's concurrency
-    /// allows, because the pump hands over no more.
+    /// Deliveries in their order of arrival. Their number never exceeds the listener's concurrency,
+    /// because the pump hands over no more deliveries at the same time.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     workers: usize,
@@ -459,7 +459,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// Runs the future of a handler. If it panics, the attempt fails.
+/// Runs the future of a handler. A panic of the future becomes a failure of the attempt.
 async fn unwinding(running: HandlerFuture) -> HandlerResult {
     let mut running = PanicGuard(Some(running));
     poll_fn(|cx| {
@@ -483,8 +483,8 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// Hosts a plain function, which runs on the thread that calls `deliver`. No task is started or
-/// woken, and the function cannot be cancelled. The [`Sink`] gets the answer before `deliver`
+/// A host for a plain function, which runs on the thread that calls `deliver`. No task is started
+/// or woken, and the function cannot be cancelled. The [`Sink`] gets the answer before `deliver`
 /// returns. So the function must be quick, and the sink must not take a lock that the caller of
 /// `deliver` holds.
 pub struct InlineHost<F> {

@@ -20,8 +20,8 @@ pub struct Args {
     /// config file still exists.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Adopt no journal, but begin a new one, beside the journals of other projects whose organisms
-    /// have the same name.
+    /// Begin a new journal in place of an adoption. The new journal lies beside the journals of
+    /// other projects whose organisms have the same name.
     #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
     new: bool,
     /// Also accept that records of the journal are lost, as `organism repair --accept-loss` does.

@@ -35,8 +35,8 @@ impl CallsOfThread {
     }
 
     /// Returns one digest over all calls that wait for an approval in the thread and its
-    /// subthreads. The digest of a later [`CallsOfThread`] differs if another call has begun to
-    /// wait.
+    /// subthreads. If another call has begun to wait, a [`CallsOfThread`] that is found later has
+    /// another digest.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
@@ -56,8 +56,8 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each call. `decision_on` returns the decision for a call. If a decision
-    /// is refused, still sends the other decisions, and then returns the first refusal as an error.
+    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. If a
+    /// decision is refused, still sends the others, and then returns the first refusal as an error.
     pub fn decide(
         &self,
         reach: OrganismReach,
@@ -83,7 +83,8 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of one decision. Returns the refusal if the decision was refused.
+/// Prints the result of the decision on a call: `done`, or the refusal `ruled`. Returns `ruled`,
+/// which is `None` if the decision was accepted.
 fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

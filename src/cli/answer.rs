@@ -25,10 +25,11 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The question to answer. Without it, open questions are listed.
+    /// Id of the question to answer. Without an id, the command lists the open questions.
     #[arg(conflicts_with_all = ["limit", "all"])]
     message: Option<String>,
-    /// File with the answer, or `-` for standard input. Without it, a form on the terminal.
+    /// File with the answer, or `-` for standard input. Default: a form, if standard input is a
+    /// terminal, and standard input otherwise.
     #[arg(requires = "message")]
     payload: Option<PathBuf>,
     /// Ask for the answer field by field, even without a terminal.
@@ -86,9 +87,9 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal` if the refused text was far from a valid answer: if
-/// the text was plain prose, not well-formed XML, not exactly one element, or an element whose name
-/// is not that of an answer.
+/// Adds `example`, a valid answer, to `refusal` if the refused text does not resemble an answer: it
+/// is not well-formed XML, does not consist of one element, or has an element with another name
+/// than any answer.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -31,14 +31,15 @@ pub struct Args {
     /// Show one call after another on the terminal, and ask for each decision.
     #[arg(long, conflicts_with_all = ["json", "limit", "all"])]
     watch: bool,
-    /// With --watch: note for the record. It is not sent to the callers.
+    /// With --watch: note on the decisions, which goes on record. The callers do not receive the
+    /// note.
     #[arg(long, default_value = "", requires = "watch")]
     note: String,
     /// With --watch: sign the decisions with this operator's key.
     #[arg(long, value_name = "FILE", requires = "watch")]
     sign: Option<PathBuf>,
-    /// Write one line of JSON for each listed call. With --all-from, a last line has the hash of them
-    /// all.
+    /// Write one line of JSON for each listed call. With --all-from, a last line contains the hash
+    /// over all listed calls.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -106,8 +107,8 @@ fn write_text(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result
     Ok(())
 }
 
-/// Number of hexadecimal digits to which a suggested command shortens the hash of a payload. So
-/// many digits are enough to identify the payload.
+/// Number of hexadecimal digits of a payload's hash that a suggested command contains. These digits
+/// are enough to identify the payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

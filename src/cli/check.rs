@@ -88,7 +88,7 @@ fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
 
-/// Describes the size of a prompt.
+/// Describes the size of an agent's prompt, and the room that the context window has for it.
 fn prompt(size: &PromptSize) -> String {
     let room = size.room.zip(size.window).map(|(room, window)| {
         let whole = size.with_task;
@@ -233,7 +233,7 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
     }
 }
 
-/// Writes a row that consists of a name and a text.
+/// Appends a row with a name and a text to `out`. Wraps the text to the width of the output.
 fn row(out: &mut String, name: &str, text: &str) {
     let left = name.chars().count() + 2;
     let columns = RenderOutput::stdout(false).columns;

@@ -33,7 +33,8 @@ fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExi
     CommandExit::Unavailable
 }
 
-/// Compiles schemas for the parent process.
+/// Compiles the schemas that the parent process sends on standard input, and writes the results to
+/// standard output.
 fn compile() -> CommandExit {
     match serve_compiler(std::io::stdin().lock(), StdoutWriter) {
         Ok(()) => CommandExit::Done,

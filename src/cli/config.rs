@@ -30,11 +30,12 @@ pub struct Args {
     /// age such as 2h, or `last` for the last start or reload. Default: the config as it is now.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
-    /// Partition of the position, if the organism has several partitions.
+    /// Partition whose journal contains the position of --at, if the organism has several
+    /// partitions.
     #[arg(long, value_name = "N", requires = "at")]
     partition: Option<u32>,
-    /// Write the config with its prompts and schemas into this directory, so that it can be loaded
-    /// from there. The programs that it runs are not on record.
+    /// Write the config with its prompts and schemas into this directory, so that the config can be
+    /// loaded from there. The programs of listeners are not on record, so they are not written.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write one JSON value.

@@ -14,8 +14,7 @@ use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::CommandExit;
 
-/// Width in columns at which a problem of a config is drawn. The same on a terminal and in a file
-/// or pipe.
+/// Width in columns at which a problem of a config is drawn, on a terminal as well as in a file.
 const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.
@@ -75,7 +74,7 @@ impl Diagnostic for DrawnProblem<'_> {
     }
 }
 
-/// Shows the source text of the problem. Columns count characters instead of bytes.
+/// Returns the source text of the problem, with columns that count characters instead of bytes.
 impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,

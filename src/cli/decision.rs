@@ -25,9 +25,10 @@ use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, s
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
-/// Returns the oldest `most` calls that wait for an approval or for an answer; `hold` states for
-/// which of the two. Covers the journals of all partitions in `data`. For each partition, queries
-/// the running organism. If no organism responds, reads the journal of the partition once.
+/// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
+/// the calls wait for an approval or for an answer. Covers the journals of all partitions in
+/// `data`. For each partition, queries the running organism, or reads the journal once if none
+/// responds.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -74,8 +75,8 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<He
     Ok(page)
 }
 
-/// Reads the oldest `most` held calls of one journal. If the journal has an up-to-date index, reads
-/// only the trees of these calls. Otherwise, reads the whole journal.
+/// Reads the oldest held calls of one journal, at most `most` of them. If the journal has an
+/// up-to-date index, reads only the trees of these calls. Otherwise, reads the whole journal.
 fn held_on_record(journal: &Path, hold: Hold, most: usize) -> Result<HeldPage, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index, hold, most)) {
         Some(page) => Ok(page),
@@ -105,8 +106,8 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
 
 /// Waits until the running organism has recorded all requested previews of the calls for which
 /// `is_wanted` returns true. A preview states what a held call would do. Stops waiting if no
-/// organism runs any more. Then returns the oldest `most` calls that wait for an approval, as
-/// [`waiting`] does.
+/// organism runs any more. Then returns the oldest calls that wait for an approval, at most `most`
+/// of them.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,

@@ -114,7 +114,7 @@ fn load(
 }
 
 /// Sends the question of the demo to the organism, and shows the record while it grows. Returns the
-/// answer, if there was one.
+/// answer, or `None` if the question ended without an answer.
 async fn ask(
     config: Config,
     payload: Vec<u8>,

@@ -24,7 +24,8 @@ pub struct Args {
     /// Export only the tree of this thread.
     #[arg(value_name = "ID")]
     thread: Option<String>,
-    /// Export only what was recorded from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
+    /// Export only what was recorded from this time on, such as 2026-11-20, 2026-11-20T10:00, or 2h
+    /// for two hours ago.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     since: Option<Time>,
     /// Export only what was recorded before this time.

@@ -38,11 +38,11 @@ pub struct Args {
     /// payload replaces everything that the agent sent in this turn.
     #[arg(long, value_name = "FILE")]
     edit: Option<PathBuf>,
-    /// Client that gets the results. Default: the client of the source.
+    /// Client that gets the results of the fork. Default: the client of the forked thread.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Deliver a call to this listener if the record of the source, the forked thread, contains no
-    /// result for the call. Without this option, an operator must approve each such call.
+    /// Deliver a call to this listener if the record of the forked thread contains no result for
+    /// the call. Without this option, an operator must approve each such call.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
     /// Maximum tokens of the fork.
@@ -65,7 +65,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The fork as JSON.
+/// The JSON line in which `organism fork` describes the new fork.
 #[derive(Serialize)]
 struct ForkOutput<'a> {
     #[serde(rename = "fork")]

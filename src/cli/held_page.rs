@@ -7,7 +7,7 @@ use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct HeldPageArgs {
-    /// Maximum number of calls; those that wait longest are listed, oldest first.
+    /// Maximum number of calls to list. If more calls wait, the calls that wait longest are listed.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = startup::at_least_one)]
     limit: usize,
     /// List all calls.
@@ -16,14 +16,14 @@ pub struct HeldPageArgs {
 }
 
 impl HeldPageArgs {
-    /// Maximum number of calls to list.
+    /// Returns the maximum number of calls to list.
     pub(super) fn most(&self) -> usize {
         if self.all { usize::MAX } else { self.limit }
     }
 }
 
-/// If `page` lacks calls, states how many of them are listed. `what` names the calls, in the
-/// plural.
+/// Prints a note if `page` contains only a part of the waiting calls. `what` is the name of such
+/// calls in the note, in the plural.
 pub(super) fn note_page(page: &HeldPage, what: &str) {
     let HeldPage { calls, all } = page;
     if *all > calls.len() as u64 {

@@ -17,10 +17,11 @@ use super::journal_target::{self, JournalTarget};
 use super::render::clean;
 use crate::audit::past_time;
 
-/// The progress of indexing is shown if the index lacks at least this number of records.
+/// Minimum number of records that an index must lack for the progress of indexing to be shown.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the directory of the journal for a query that reads only one journal.
+/// Returns the journal directory for a query that reads a single journal: the journal of
+/// `partition`, or the only journal in `data`. Fails if no such journal exists.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = partitions_in(data);
     let found = match partition {
@@ -100,7 +101,8 @@ fn note_pauses(pauses: &[IndexedPause]) {
     }
 }
 
-/// Prints a note about each pause in force in this journal, if its index is up to date.
+/// Prints a note about each pause in force in the journal in `data`. Prints nothing if the index of
+/// the journal lacks records.
 pub fn note_pauses_in(data: &Path) {
     if let Some(pauses) = index::read_if_current(data, &mut |reader| reader.pauses()) {
         note_pauses(&pauses);

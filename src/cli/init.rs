@@ -34,7 +34,7 @@ struct Project {
     files: Vec<WrittenFile>,
     /// Directory to create in the project, without any file in it.
     empty: Option<&'static str>,
-    /// Commands to run next, in order.
+    /// Commands that the user is advised to run next, in order.
     next: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
 
-/// Lists what was written, and the next commands.
+/// Prints the names of the written files, and the commands that the user can run next.
 fn show_next(directory: &Path, project: &Project) {
     let listed: Vec<_> = project.files.iter().map(|file| format!("  {}", file.path)).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));

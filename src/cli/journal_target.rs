@@ -21,7 +21,7 @@ pub struct JournalTarget {
     /// Directory of the journal.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,
-    /// Directory of the files that are kept outside the journal.
+    /// State directory, which contains the files that are kept outside the journal, such as keys.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub state: Option<PathBuf>,
 }
@@ -34,8 +34,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. The state directory contains the
-/// checkpoints outside the journal.
+/// Returns the state directory that these arguments select, which contains the checkpoints outside
+/// the journal. Returns `None` if the arguments name a data directory and no state directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -134,8 +134,8 @@ pub fn unknown(thread: &ThreadId) -> CommandFailure {
     CommandFailure::new(CommandExit::Usage, message)
 }
 
-/// Maps an error that occurred while a journal was read to a failure, as [`failed`] does. The
-/// failure names the journal's directory.
+/// Makes a failure, as [`failed`] does, for an error in reading a journal. The failure names the
+/// journal's directory.
 pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }

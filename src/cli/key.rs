@@ -1,4 +1,5 @@
-//! `organism key`: the key that signs this host's checkpoints.
+//! `organism key`: shows the key that signs this host's checkpoints, and trusts keys of other
+//! hosts.
 
 use std::process::ExitCode;
 
@@ -29,8 +30,8 @@ enum KeyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Trust the key of another host. The trust goes on record, signed by this host. The organism
-    /// must not run. Only for a journal on JetStream.
+    /// Trust the key of another host. The trust goes on record, signed by this host. This is
+    /// possible only for a journal on JetStream, and only while the organism does not run.
     Trust {
         #[command(flatten)]
         config: ConfigArg,

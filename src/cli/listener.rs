@@ -1,4 +1,5 @@
-//! `organism listener`: the listeners that come with organism, and tools for listener authors.
+//! `organism listener`: lists and installs the listeners that come with organism, and tests
+//! programs of listener authors.
 
 mod install;
 mod list;
@@ -63,7 +64,7 @@ struct TestArgs {
     /// Also check previews, for a listener with `previews = true` in its config.
     #[arg(long)]
     previews: bool,
-    /// Write the checklist as JSON lines.
+    /// Write the result of each check as one line of JSON.
     #[arg(long)]
     json: bool,
     /// The program and its arguments.
@@ -79,8 +80,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Parses a time in the notation of the config. A number without a unit counts seconds, as earlier
-/// versions of this option did.
+/// Parses a time in the notation of the config. A number without a unit counts seconds, because
+/// earlier versions of this option had only seconds.
 fn patience(text: &str) -> Result<Duration, String> {
     let seconds = || text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     let time = config::parse_duration(text).or_else(seconds);
@@ -230,7 +231,8 @@ fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailu
     })
 }
 
-/// Checks one payload of an answer against the schemas and the permitted replies.
+/// Checks one payload of an answer against the schemas and the permitted replies. Returns the
+/// reason if the payload does not pass.
 fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), String> {
     let scanned = scan(text.as_bytes()).map_err(|violation| violation.to_string())?;
     let name = scanned.name;

@@ -60,13 +60,13 @@ fn unknown(id: &str) -> anyhow::Error {
     ))
 }
 
-/// Checks that the latest records cannot change which message an id selects. `found` is the number
-/// of messages with this id in an index that lacks these records. They may contain the message, or
-/// a further one that begins with the same digits.
+/// Checks that the records that the index still lacks cannot change which message `id` selects.
+/// Such a record may contain the message, or another message whose id begins with the same digits.
+/// `found` is the number of messages in the index that `id` selects.
 ///
 /// # Errors
 ///
-/// Returns an error with [`CommandExit::TryAgain`] if the latest records may change the selection.
+/// Returns an error with [`CommandExit::TryAgain`] if the missing records may change the selection.
 pub fn check_selection(selector: &MessageSelector, id: &str, found: usize) -> anyhow::Result<()> {
     let text = match found {
         0 => format!(

@@ -279,10 +279,10 @@ const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 /// Target of the log lines that listeners wrote to their standard error.
 const LISTENER_TARGET: &str = "listener";
 
-/// Makes a [`LogWriter`] for each log line.
+/// Output of the log, with a [`LogWriter`] for each log line.
 struct LogOutput;
 
-/// Writes log lines to stderr.
+/// Writer of a log line to standard error.
 struct LogWriter {
     /// Whether this program wrote the log line; false if a listener wrote it. In its own lines,
     /// this program adds the `--config` option of the present command to each command that a line

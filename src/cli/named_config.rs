@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 
 use super::CommandLine;
 
-/// The config that `--config` of this command names.
+/// The config file that the option `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Recommended commands to which the `--config` of this command is never added, because they use

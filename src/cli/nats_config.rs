@@ -12,12 +12,12 @@ use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory for keys and configs. Keep it as you keep passwords.
+    /// Directory to which the keys and configs are written. Keep it as secret as passwords.
     #[arg(long, value_name = "DIR", default_value = "nats")]
     out: PathBuf,
     #[command(flatten)]
     config: ConfigArg,
-    /// A server, as `NAME=HOST`. Several servers make a cluster.
+    /// A server, as `NAME=HOST`. May be repeated: several servers form a cluster.
     #[arg(long = "node", value_name = "NAME=HOST", default_value = "organism=127.0.0.1")]
     nodes: Vec<String>,
     /// Port on which servers listen for clients.
@@ -29,8 +29,8 @@ pub struct Args {
     /// Directory in which a server keeps its streams, on its own host.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nats")]
     store: PathBuf,
-    /// The server's certificate, as a path on its own host. Required if other machines can reach
-    /// it.
+    /// Path of the server's certificate, on the server's own host. Required if other machines can
+    /// reach the server.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "tls_cert")]

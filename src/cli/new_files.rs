@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::exit::{CommandExit, CommandFailure};
 
 /// Files and directories that a command has created. Dropping this value removes all of them, so
-/// that an error in the middle leaves nothing behind; [`NewFiles::keep`] keeps them.
+/// that an error in the middle leaves nothing behind. [`NewFiles::keep`] prevents the removal.
 pub struct NewFiles {
     directory: PathBuf,
     /// Created paths, in the order of their creation.
@@ -20,7 +20,7 @@ enum CreatedPath {
 }
 
 impl NewFiles {
-    /// Creates the directory if it is missing.
+    /// Prepares to write files beneath `directory`. Creates the directory if it is missing.
     pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
         let mut files = Self { directory: directory.to_owned(), created: Vec::new() };
         files.create_missing(directory)?;

@@ -1,4 +1,5 @@
-//! `organism operator`: the keys with which operators sign decisions.
+//! `organism operator`: makes the keys with which operators sign decisions, and enters the keys of
+//! their browsers in the config.
 
 mod config_file;
 mod enroll;

@@ -98,8 +98,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note that the output comes from the journal instead of a running organism. The note
-/// states the reason: the error `refused`, or if it is `None`, that no organism responds.
+/// Prints a note that the output was read from the journal instead of a running organism. The note
+/// states the reason: the error `refused`, or for `None`, that no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -205,8 +205,8 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// Makes a client for the journal in `data`. Each request goes to the organism that runs on this
-/// journal when the request is sent.
+/// Makes a client for the journal in `data`. The client sends each request to the organism that
+/// runs on this journal at that moment.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

@@ -12,7 +12,7 @@ use crate::mutant::mutant;
 
 /// Whether the reader of standard output has closed the pipe.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// The first error of standard output that was not a closed pipe.
+/// The first error in writing to standard output. A pipe that its reader has closed is no error.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
 /// Writes to standard output. If the reader has closed the pipe, drops this and all later output

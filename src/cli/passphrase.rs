@@ -33,7 +33,7 @@ pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     Ok(passphrase)
 }
 
-/// Whether a person types the passphrase on a terminal.
+/// Whether the passphrase comes from a person at a terminal.
 fn is_typed() -> bool {
     std::env::var_os(PASSPHRASE_FILE).is_none() && std::io::stdin().is_terminal()
 }

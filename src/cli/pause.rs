@@ -11,7 +11,7 @@ use super::pause_action::{self, PauseArgs};
 pub struct Args {
     #[command(flatten)]
     pause: PauseArgs,
-    /// Also cancel the work in flight: its calls end as cancelled.
+    /// Also cancel the calls that are in flight, that is, already handed over to a listener.
     #[arg(long)]
     cancel: bool,
 }

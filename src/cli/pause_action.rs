@@ -22,7 +22,8 @@ pub(super) struct PauseArgs {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// A thread (with everything beneath it), an agent or other listener, or `all`.
+    /// Target of the action: a thread (with everything beneath it), an agent or other listener, or
+    /// `all`.
     #[arg(value_name = "THREAD|AGENT|all")]
     target: String,
     /// Print the result as JSON.
@@ -101,7 +102,7 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
     outcome(verb, &names, results)
 }
 
-/// Parses `all`, the id of a thread, or the name of a listener.
+/// Parses the target of a pause: `all`, the id of a thread, or the name of a listener.
 fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     if text == "all" {
         return Ok(PauseTarget::All);

@@ -25,8 +25,9 @@ pub struct Args {
     /// task, which is made from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Number of a turn in that thread, from 1. Its prompt is shown as it was sent, even if the
-    /// config has changed since then. Default: the prompt of the turn that would come next.
+    /// Number of a turn in the thread, from 1. The command shows the prompt as the turn sent it,
+    /// even if the config has changed since then. Default: the prompt of the turn that would come
+    /// next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.

@@ -30,10 +30,10 @@ pub struct Args {
     payload: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArg,
-    /// Client to send as. Required if the config has several.
+    /// Client in whose name the payload is sent. Required if the config has several clients.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Overwrite an existing file.
+    /// Overwrite the recording file if it exists.
     #[arg(long)]
     force: bool,
 }

@@ -21,7 +21,7 @@ pub struct Args {
     /// Refuse all calls of this thread and its subthreads that wait for an approval.
     #[arg(long, value_name = "THREAD", conflicts_with = "message")]
     all_from: Option<String>,
-    /// Reason, which the caller receives.
+    /// Reason for the refusal, which the caller receives.
     #[arg(long, default_value = "")]
     reason: String,
 }

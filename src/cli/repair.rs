@@ -28,7 +28,7 @@ pub struct Args {
     /// On JetStream, also keep records that no message authentication code (MAC) covers.
     #[arg(long, group = "accepted")]
     accept_key: bool,
-    /// Accept as redacted those payloads whose bytes were overwritten with zeros.
+    /// Accept payloads as redacted if their bytes were overwritten with zeros.
     #[arg(long, group = "accepted", conflicts_with_all = ["accept_loss", "accept_key"])]
     accept_redaction: bool,
     /// On JetStream, the side to keep if this host's projection, which is its copy of the stream,

@@ -77,7 +77,7 @@ fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
 }
 
-/// Output for one partition in JSON.
+/// The JSON output for the replay of one partition.
 #[derive(Serialize)]
 struct PartitionReplay<'r, R: Serialize> {
     #[serde(rename = "partition", skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! `organism resume`: ends a pause.
+//! `organism resume`: ends a pause, so that calls are handed over again.
 
 use std::process::ExitCode;
 

@@ -30,17 +30,19 @@ pub struct Args {
     #[command(flatten)]
     decision: DecisionArgs,
     /// Ids of the messages, or their first 8 digits at least: calls that failed or were cancelled,
-    /// or submissions that were refused. Without any, the command lists what --all would retry.
+    /// or submissions that were refused. Without an id, the command lists the messages that --all
+    /// would retry.
     #[arg(value_name = "MESSAGE")]
     messages: Vec<String>,
     /// Retry all failed and refused requests of clients that were not retried before. Leaves out
     /// requests whose work may already be done: each of these needs a confirmation with --again.
     #[arg(long, conflicts_with_all = ["messages", "again"])]
     all: bool,
-    /// Only requests that ended for this reason: the rule of a refusal, or the code of a failure.
+    /// Select only requests that ended for this reason: the rule of a refusal, or the code of a
+    /// failure.
     #[arg(long, value_name = "REASON", conflicts_with = "messages")]
     reason: Option<String>,
-    /// Only calls to this listener.
+    /// Select only calls to this listener.
     #[arg(long, value_name = "LISTENER", conflicts_with = "messages")]
     listener: Option<String>,
     /// Confirm that the work of a call may be done a second time. Needed in two cases: if the
@@ -48,7 +50,7 @@ pub struct Args {
     /// may then be done already.
     #[arg(long, requires = "messages")]
     again: bool,
-    /// Write JSON lines: one for each message.
+    /// Write one line of JSON for each message.
     #[arg(long)]
     json: bool,
 }

@@ -31,7 +31,8 @@ pub struct Args {
     /// pumps one of them, this process waits to take over from the other process.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     partitions: Vec<u32>,
-    /// Begin a new journal, beside those of other projects with this name.
+    /// Begin a new journal, beside the journals of other projects whose organisms have the same
+    /// name.
     #[arg(long)]
     new: bool,
     /// Show the record in a browser, as `organism serve` does. Default address: 127.0.0.1:7717.
@@ -244,7 +245,7 @@ fn report_stopping(reason: &str) {
     );
 }
 
-/// Waits for the signals that stop or reload the organism. Also wakes up for each health check.
+/// The signals that stop or reload the organism, with a timer for health checks.
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,

@@ -52,7 +52,7 @@ struct ValidateArgs {
     /// The schema file.
     #[arg(required_unless_present = "batch")]
     schema: Option<PathBuf>,
-    /// Texts to validate. Without any, only the schema is checked.
+    /// Files with the texts to validate. Without a text, the command checks only the schema.
     texts: Vec<PathBuf>,
     /// Write verdicts as JSON lines.
     #[arg(long)]
@@ -81,7 +81,7 @@ struct SchemaArgs {
 
 #[derive(Debug, clap::Args)]
 struct SchemaShowArgs {
-    /// Payloads, each by local name or `{namespace}local`.
+    /// Names of the payloads whose schemas are shown, each as `local` or `{namespace}local`.
     #[arg(required = true)]
     payloads: Vec<String>,
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
@@ -248,7 +248,7 @@ struct SchemaQuestion {
     id: serde_json::Value,
     #[serde(rename = "schema")]
     schema: PathBuf,
-    /// Text to validate. Without it, only the schema is checked.
+    /// File with the text to validate. Without a file, the command checks only the schema.
     #[serde(rename = "instance")]
     instance: Option<PathBuf>,
 }

@@ -27,36 +27,37 @@ pub struct Args {
     /// Search only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Name of the payload, with or without its {namespace}.
+    /// Find only messages whose payload has this name, given with or without its {namespace}.
     #[arg(long, value_name = "NAME")]
     payload: Option<String>,
-    /// Sender.
+    /// Find only messages from this sender.
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
-    /// Receiver.
+    /// Find only messages to this receiver.
     #[arg(long, value_name = "NAME")]
     to: Option<String>,
-    /// Kind: call, reply, self, note, system or refusal.
+    /// Find only entries of this kind: call, reply, self, note, system or refusal.
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Disposition: handled, recorded, failed, expired, cancelled or late.
+    /// Find only messages with this disposition: handled, recorded, failed, expired, cancelled or
+    /// late.
     #[arg(long, value_name = "NAME")]
     disposition: Option<String>,
-    /// Rule of a refusal, such as schema-invalid.
+    /// Find only refusals by this rule, such as schema-invalid.
     #[arg(long, value_name = "RULE")]
     rule: Option<String>,
-    /// Find only what was recorded from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    /// Find only what was recorded from this moment on, such as 2026-11-20 or 2026-11-20T10:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Find only what was recorded before this moment.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Text that the payload contains anywhere, even inside words and markup. Needs --thread,
-    /// --since or --until.
+    /// Find only payloads that contain this text anywhere, even inside words and markup. Needs
+    /// --thread, --since or --until.
     #[arg(long, value_name = "TEXT")]
     substring: Option<String>,
-    /// XPath expression that must be true for the payload. Names of elements are written without a
-    /// namespace, as in "total > 100".
+    /// Find only payloads for which this XPath expression is true. In the expression, elements have
+    /// names without a namespace, as in "total > 100".
     #[arg(long, value_name = "EXPRESSION")]
     xpath: Option<String>,
     /// Maximum number of results; the newest are shown.

@@ -42,7 +42,7 @@ pub struct Args {
     /// W3C trace of the request. Default: the variable TRACEPARENT, if it is set.
     #[arg(long)]
     traceparent: Option<TraceParent>,
-    /// Client to send as. Required if the config has several.
+    /// Client in whose name the command sends. Required if the config has several clients.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
     /// Return as soon as the payload is on record.
@@ -219,7 +219,8 @@ impl SendTally {
         }
     }
 
-    /// Counts a file that could not be submitted. The command still sends the other files.
+    /// Counts a file that could not be submitted because of `error`, and prints the error. The
+    /// command still sends the other files.
     fn unread(&mut self, error: &anyhow::Error) {
         self.failed += 1;
         note!("organism: {error:#}");

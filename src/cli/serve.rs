@@ -25,7 +25,8 @@ use super::web_view::{LISTEN, ViewArgs, ViewContent};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Address; port 0 takes any free port. Beyond loopback, it needs --tls-cert and --tls-key.
+    /// Address of the view; port 0 takes any free port. An address beyond loopback needs --tls-cert
+    /// and --tls-key.
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: SocketAddr,
     #[command(flatten)]

@@ -53,14 +53,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the rows of a result. Rows of JSON and CSV are written as they arrive. A table is written
-/// only at the end, because the widths of its columns depend on all rows.
+/// Writer of the rows of a result. Rows of JSON and CSV are written as they arrive. A table is
+/// written only at the end, because the widths of its columns depend on all rows.
 struct SqlRows {
     json: bool,
     csv: bool,
     columns: Vec<String>,
     table: Vec<Vec<String>>,
-    /// Whether any row was written.
+    /// Whether at least one row was already written to standard output.
     written: bool,
     failure: Option<anyhow::Error>,
 }

@@ -168,8 +168,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project: one whose config has another path than the
-/// present config.
+/// Fails if the directories belong to another project, that is, to a config at another path than
+/// the present config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }

@@ -22,7 +22,8 @@ pub struct Args {
     /// Properties to group by, separated by commas: agent, model, listener, rule, day.
     #[arg(long, value_name = "KEYS", value_delimiter = ',', required = true, value_parser = key)]
     by: Vec<StatsKey>,
-    /// Count only what was recorded from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
+    /// Count only what was recorded from this time on, such as 2026-11-20, 2026-11-20T10:00, or 2h
+    /// for two hours ago.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     since: Option<Time>,
     /// Count only what was recorded before this time.

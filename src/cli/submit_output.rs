@@ -5,9 +5,9 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Returns the exit code of the command if `sent` is the last update of its submission. If `wait`
-/// is false, the command ends with the receipt, and a call that waits for an approval has an exit
-/// code of its own.
+/// Returns the exit code of a command whose last update of the submission is `sent`. If `wait` is
+/// false, the command ends with the receipt. The exit code then also states whether the call waits
+/// for an approval.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

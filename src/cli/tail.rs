@@ -45,7 +45,8 @@ pub struct Args {
     /// Show what was recorded before this time, and stop.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse, conflicts_with = "live")]
     until: Option<Time>,
-    /// Stop at the current end. Without this option, the command stops at the end of the organism.
+    /// Stop after the last present record. Without this option, the command stops when the organism
+    /// ends.
     #[arg(long)]
     no_follow: bool,
     /// Also show what model calls do now, and the texts of models as they stream. The command waits
@@ -53,13 +54,13 @@ pub struct Args {
     /// over. Permitted for operators, and for clients in threads of their own.
     #[arg(long, conflicts_with = "no_follow")]
     live: bool,
-    /// Client that watches a thread of its own, if the command cannot prove that it acts for an
-    /// operator.
+    /// Client in whose name the command watches. The client must have opened the tree of the
+    /// thread. Needed if the command cannot prove that it acts for an operator.
     #[arg(long = "as", value_name = "CLIENT", requires = "live", requires = "thread")]
     #[arg(conflicts_with = "sign")]
     client: Option<String>,
-    /// Key of an operator, which signs the request to watch. Needed if the organism does not
-    /// recognise this command as one of an operator, for example over NATS.
+    /// File with an operator's key, which signs the request to watch. Needed if the organism does
+    /// not recognise the sender of the request as an operator, for example over NATS.
     #[arg(long, value_name = "FILE", requires = "live")]
     sign: Option<PathBuf>,
     /// Show whole payloads.

@@ -27,7 +27,8 @@ pub struct Args {
     /// The thread. Default: the newest.
     #[arg(value_name = "ID")]
     thread: Option<String>,
-    /// Show the thread as it was after this position, or at this time: 2026-11-20T10:00, 2h.
+    /// Show the thread as it was after this position, or at this time, such as 2026-11-20T10:00, or
+    /// 2h for two hours ago.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
     /// Begin at the message with this sequence number.
@@ -119,7 +120,7 @@ fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<
     index::read_if_current(reader.data(), &mut make).flatten()
 }
 
-/// Keeps the part of a timeline that the arguments select, and removes the rest.
+/// Removes the parts of a timeline that the arguments do not select.
 fn select(args: &Args, timeline: &mut ThreadTimeline) {
     if !args.only.is_empty() {
         timeline.restrict(&args.only);
@@ -152,7 +153,7 @@ fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     Ok(unknown(thread))
 }
 
-/// Parses a position or a time.
+/// Parses a moment, which is either a position of the journal or a time.
 fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     if let Ok(position) = text.parse() {
         return Ok(RecordedMoment::Position(Position(position)));

@@ -18,38 +18,40 @@ use super::render::{RenderOutput, clean, duration, put, put_json, table};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Words that a message of the tree contains, as `organism search` takes them.
+    /// List only trees with a message that contains these words, in the syntax of `organism
+    /// search`.
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
-    /// Status: idle, running, draining, completed, failed or cancelled.
+    /// List only trees with this status: idle, running, draining, completed, failed or cancelled.
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// List only trees with records from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    /// List only trees with records from this moment on, such as 2026-11-20 or
+    /// 2026-11-20T10:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// List only trees that were opened before this moment.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Listener that was called in the tree.
+    /// List only trees in which this listener was called.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// Agent that took a turn in the tree.
+    /// List only trees in which this agent took a turn.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Payload in the tree, with or without its {namespace}.
+    /// List only trees that contain this payload, named with or without its {namespace}.
     #[arg(long, value_name = "NAME")]
     payload: Option<String>,
     /// List only trees whose model calls cost more than this, in the currency of the config's
     /// prices.
     #[arg(long, value_name = "AMOUNT")]
     cost_over: Option<f64>,
-    /// Only trees in which an attempt or a call failed.
+    /// List only trees in which an attempt or a call failed.
     #[arg(long)]
     errors: bool,
-    /// Only trees that wait for a person.
+    /// List only trees in which a call waits for a person.
     #[arg(long)]
     needs_you: bool,
-    /// Show refusals, tokens, cost, first words and the reasons of failures as well.
+    /// Also show refusals, tokens, cost, first words and the reasons of failures.
     #[arg(long)]
     wide: bool,
     /// Maximum number of trees; those with the newest records are listed, newest last.

@@ -71,7 +71,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The directory with the journal of the trial's runs. It is temporary unless `--into` keeps it.
+/// The directory with the journal of the trial's runs. Temporary unless the user gives `--into`.
 enum TrialHome {
     Temporary(TemporaryDirectory),
     Kept(PathBuf),

@@ -174,7 +174,7 @@ fn print_report(partition: Option<u32>, report: &ProofReport, json: bool) -> any
     }
 }
 
-/// Output for one partition in JSON.
+/// The JSON output for the verification of one partition.
 #[derive(Serialize)]
 struct PartitionProof<'r> {
     #[serde(rename = "partition")]

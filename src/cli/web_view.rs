@@ -144,7 +144,7 @@ impl ViewArgs {
     }
 }
 
-/// Returns the problem with the names of `--host`, if there is one.
+/// Returns the reason why the names of `--host` are invalid; `None` if they are valid.
 fn host_problem(hosts: &[String]) -> Option<String> {
     if hosts.len() > limits::WEB_HOSTS_MAX {
         return Some(format!("--host may be repeated {} times", limits::WEB_HOSTS_MAX));

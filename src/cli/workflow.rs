@@ -1,4 +1,4 @@
-//! `organism workflow`: shows definitions and runs them.
+//! `organism workflow`: shows, runs, compares and tests workflows.
 
 mod case_from_run;
 mod diff;
@@ -40,7 +40,7 @@ enum WorkflowVerb {
     Run(RunArgs),
     /// Show what differs between two definitions, and what that means for runs under way.
     Diff(DiffArgs),
-    /// Go on from an ended run, with the results that it has.
+    /// Continue an ended run, and keep the results that this run already has.
     Retry(RetryArgs),
     /// Run test cases, with answers from their files in place of models, programs and people.
     Test(CaseArgs),

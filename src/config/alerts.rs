@@ -1,5 +1,5 @@
-//! The section `[alerts]`: for which kinds of causes, such as failed calls to a listener, alerts
-//! are raised, and the command that runs for each raised alert.
+//! The section `[alerts]`: the kinds of causes that raise alerts, such as failed calls to a
+//! listener, and the command that runs for each raised alert.
 
 use std::path::Path;
 use std::time::Duration;

@@ -147,7 +147,8 @@ fn on_its_own_line(
     }
 }
 
-/// Inserts the browser key after the operator's `key`, in an inline table.
+/// Inserts the browser key into an inline table, directly after the operator's `key`, whose value
+/// is at the range `value` of `text`.
 fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }

@@ -66,8 +66,8 @@ pub struct CaseFile {
 pub struct WorkflowCase {
     pub name: CaseText,
     pub workflow: CaseText,
-    /// Client that calls the workflow. If `None`, the first client of the config that may call the
-    /// workflow calls it.
+    /// Client that calls the workflow; `None` for the first client of the config that may call the
+    /// workflow.
     pub client: Option<CaseText>,
     pub input: CaseInput,
     /// Answers that the case supplies in place of listeners, in the order of the case file. If two

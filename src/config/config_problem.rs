@@ -129,7 +129,7 @@ pub struct ConfigProblem {
     pub code: ProblemCode,
     pub place: SourceRange,
     pub message: String,
-    /// Suggested correction.
+    /// Suggested correction, if there is one.
     pub help: Option<String>,
 }
 

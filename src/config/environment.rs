@@ -13,7 +13,7 @@ pub struct ConfigEnvironment {
     pub variables: BTreeMap<String, String>,
     /// The current directory.
     pub directory: PathBuf,
-    /// Directory of the running executable.
+    /// Directory of the running executable; `None` if it is unknown.
     pub program_directory: Option<PathBuf>,
 }
 

@@ -95,7 +95,8 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// Returns a file with a similar name in the directory of `path`.
+/// Returns the name of the file in the directory of `path` whose name is most similar, to be
+/// suggested instead. Returns `None` if no name is similar enough.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);

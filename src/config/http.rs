@@ -7,8 +7,8 @@ use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
 
-/// Reads the address on which the HTTP server listens. Reports an address that is not a loopback
-/// address.
+/// Reads the address on which the HTTP server listens. Reports a missing address or an address that
+/// is not a loopback address, and returns `None`.
 pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
     let written = &text.value.written;
@@ -30,7 +30,8 @@ pub fn loopback(text: &str) -> Option<SocketAddr> {
     address(text).filter(|address| address.ip().is_loopback())
 }
 
-/// Parses a numeric address. Refuses host names, because the address of a name may change.
+/// Parses a numeric address, or `localhost`, with a port. Returns `None` for any other host name,
+/// because the address of a name may change.
 fn address(text: &str) -> Option<SocketAddr> {
     let named = text.strip_prefix("localhost:").map(|port| (IpAddr::from([127, 0, 0, 1]), port));
     match named {

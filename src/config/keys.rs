@@ -25,7 +25,8 @@ pub(super) enum KeyKind {
 /// has one table `[name.MEMBER]` for each member, such as each listener.
 pub(super) struct KnownSection {
     pub name: &'static str,
-    /// Noun for one member of the section in error messages, such as `listener`.
+    /// Noun for one member of the section in error messages, such as `listener`. `None` if the
+    /// section has no members.
     pub member: Option<&'static str>,
     pub keys: &'static [(&'static str, KeyKind)],
 }

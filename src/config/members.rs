@@ -33,24 +33,25 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Which calls to the member need an approval. If `None`, the schemas of the member's payloads
-    /// decide.
+    /// Condition under which calls to the member need an approval. If `None`, the schemas of the
+    /// member's payloads decide.
     pub approval: Option<Approval>,
-    /// Range of the key `approval` in the source text of the config.
+    /// Range of the key `approval` in the source text of the config; `None` without this key.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
-    /// Range of the key `approval_timeout` in the source text of the config.
+    /// Range of the key `approval_timeout` in the source text; `None` without a valid time-out.
     pub patience_place: Option<SourceRange>,
     /// Maximum time that the listener takes for a preview, which describes the effect of a call
     /// before a person approves the call. `None` if the listener gives no previews.
     pub previews: Option<Duration>,
-    /// Range of the key `previews` in the source text of the config.
+    /// Range of the key `previews` in the source text; `None` if the listener gives no previews.
     pub previews_place: Option<SourceRange>,
     /// Budget of an agent; empty for other members.
     pub budget: Budget,
-    /// Range of the budget's key `money` in the source text of the config.
+    /// Range of the budget's key `money` in the source text of the config; `None` without a budget
+    /// of money.
     pub money_place: Option<SourceRange>,
-    /// Secret by which a client proves its identity.
+    /// Secret by which a client proves its identity; `None` if the config names no secret.
     pub secret: Option<DeclaredSecret>,
     /// Time for which the pump remembers the idempotency key of a client's request. A request that
     /// uses the key later counts as new. `None` if keys do not expire.
@@ -97,7 +98,7 @@ pub(super) struct DeclaredAgent {
     /// Range of the key `final_by`, which states how the agent ends its call, in the source. If the
     /// key is missing, range of the agent's name.
     pub final_by_place: SourceRange,
-    /// Path of the JSON Schema for final payloads in the format `json`.
+    /// Path of the JSON Schema for final payloads in the format `json`, if the config names one.
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
@@ -114,7 +115,8 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// Parses a member's name, which must be one token: lowercase letters, digits and hyphens.
+/// Parses a member's name, which must be one token: lowercase letters, digits and hyphens. Reports
+/// any other name, and returns `None`.
 pub(super) fn token(
     name: &Located<String>,
     problems: &mut ConfigProblems,
@@ -142,8 +144,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports a name that is reserved because records use it for another
-/// sender, such as the core.
+/// Parses the name of a member. Reports an invalid name, and a name that is reserved because
+/// records use it for another sender, such as the core. Returns `None` in both cases.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -366,7 +368,8 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
     })
 }
 
-/// Reads the names of the primitives, such as `wait`, that a member may use.
+/// Reads the names of the primitives, such as `wait`, that a member may use. Returns `None` if the
+/// config does not list them.
 fn core(role: Role, read: &mut TableReader<'_>) -> Option<Vec<String>> {
     let words: Vec<_> = Contract::core_words_of(role).collect();
     read.choices("core", &words)
@@ -402,6 +405,7 @@ fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
 }
 
 /// Reads a listener that is a person. Without a configured time-out, the person has unlimited time.
+/// Returns `None` if the name is invalid.
 pub(super) fn human(
     name: &Located<String>,
     schemas: SchemaSource,

@@ -110,7 +110,7 @@ pub use withheld::PASSPHRASE_FILE;
 /// A valid config.
 #[derive(Clone)]
 pub struct Config {
-    /// Name of the organism, which is one token.
+    /// Name of the organism, in the format of a [`ListenerName`].
     pub name: String,
     /// Path of the config file, as it was given.
     pub file: PathBuf,
@@ -123,12 +123,13 @@ pub struct Config {
     pub data: PathBuf,
     /// Directory of the keys and of the checkpoints.
     pub state: PathBuf,
-    /// Directory, apart from `data` and `state`, into which checkpoints are copied.
+    /// Directory, apart from `data` and `state`, into which checkpoints are copied. `None` if they
+    /// are not copied.
     pub checkpoints: Option<PathBuf>,
     /// Number of records between two snapshots of the pump's state.
     pub snapshot_records: u64,
     pub storage: StorageConfig,
-    /// Loopback address that serves health and metrics.
+    /// Loopback address that serves health and metrics; `None` if no address serves them.
     pub http: Option<SocketAddr>,
     /// Collector to which spans are exported, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
@@ -218,8 +219,7 @@ impl Config {
         }
     }
 
-    /// Returns the partition of the pump that uses this config; `None` if there is only one
-    /// partition.
+    /// Returns the partition whose pump uses this config; `None` if there is only one partition.
     pub fn own_partition(&self) -> Option<u32> {
         match &self.storage {
             StorageConfig::JetStream { journal, .. } if journal.partitions > 1 => {
@@ -367,7 +367,7 @@ fn tool_choice<S: serde::Serializer>(
 pub struct ModelSpec {
     pub name: String,
     pub provider: ProviderConfig,
-    /// Maximum tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together; `None` if the config states no maximum.
     pub context_window: Option<u64>,
     pub price: Option<TokenPrice>,
 }

@@ -83,8 +83,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`, in a section whose keys the author chooses. Creates
-/// no key, because an override must not add keys to such a section.
+/// Replaces the text at `path` beneath `node`, in a section whose keys the author chooses. Returns
+/// `None` if there is no text at `path`: an override must not add keys to such a section.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -122,7 +122,8 @@ fn shouted(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// Returns the table under `key`. If the table is missing and `make` is set, creates it.
+/// Returns the table under `key`. If the key is missing and `make` is set, creates the table.
+/// Returns `None` if there is no table under `key`.
 fn table_at<'t>(
     table: &'t mut TomlTable,
     key: &str,
@@ -202,7 +203,7 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::UnknownOverride, &place, message).help(help)
 }
 
-/// Returns every override that this config could have.
+/// Returns the names of all environment variables that could override a key of this config.
 fn all(root: &TomlTable) -> Vec<String> {
     let keys = |section: &KnownSection, before: String| -> Vec<String> {
         section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()

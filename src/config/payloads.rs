@@ -24,7 +24,7 @@ use super::tree::{ExpandedText, Located};
 use super::undo;
 use super::{file, shipped_schemas, vocabulary};
 
-/// Resolves the payload names in a config to payloads that the schemas declare.
+/// A resolver of the payload names in a config to payloads that the schemas declare.
 pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
@@ -127,7 +127,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the name of the payload with which an agent ends its call.
+    /// Returns the name of the payload with which an agent ends its call; `None` if there is no
+    /// such agent, or if its final payload is unknown.
     pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
         self.finals.get(agent).cloned()
     }
@@ -338,7 +339,7 @@ impl PayloadResolver {
     }
 
     /// Registers the schema file at `path`, whose content is `text`. Returns the payload names that
-    /// the file declares.
+    /// the file declares; `None` if the schema has a problem, which is reported.
     fn register(
         &mut self,
         path: &Path,

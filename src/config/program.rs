@@ -54,7 +54,8 @@ pub(super) fn command(
 }
 
 /// Finds a program. A path with a slash is relative to the config. A bare name is searched beside
-/// this executable, beside the config, and along PATH.
+/// this executable, beside the config, and along PATH. Reports a program that cannot be executed,
+/// and returns `None`.
 fn find(
     program: &Located<ExpandedText>,
     directory: &Path,
@@ -218,7 +219,8 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Reads a secret from a file. Leaves out the final line break, which editors add.
+/// Reads a secret from a file. Leaves out the final line break, which editors add. Reports a file
+/// that cannot be read, and returns `None`.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

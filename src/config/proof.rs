@@ -1,6 +1,6 @@
 //! Settings for verifying that the journal was not changed: the keys of other hosts, and the
-//! directory for copies of checkpoints. Also the interval between two snapshots of the pump's
-//! state.
+//! directory for copies of checkpoints. This module also reads the interval between two snapshots
+//! of the pump's state.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,14 @@ use super::tree::{ExpandedText, Located};
 /// Number of hexadecimal digits of a public key.
 const KEY_DIGITS: usize = 64;
 
-/// Settings for verifying that a journal was not changed, except the state directory of this host.
+/// All settings for verifying that a journal was not changed, except the path of the state
+/// directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
     pub known_keys: Vec<String>,
-    /// Directory for copies of checkpoints, apart from `data` and `state`.
+    /// Directory for copies of checkpoints, apart from `data` and `state`; `None` if checkpoints
+    /// are not copied.
     pub checkpoints: Option<PathBuf>,
 }
 
@@ -35,8 +37,8 @@ pub(super) struct DeclaredProof {
 }
 
 impl DeclaredProof {
-    /// Returns the directory for copies of checkpoints. A relative path starts at `directory`, the
-    /// directory of the config.
+    /// Returns the directory for copies of checkpoints; `None` if checkpoints are not copied. A
+    /// relative path starts at `directory`, the directory of the config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }

@@ -83,12 +83,14 @@ impl<'a> TableReader<'a> {
         self.required(key, example).then(|| self.text(key)).flatten()
     }
 
-    /// Reports `key` if it is missing.
+    /// Returns whether the table has `key`. Reports a missing key as [`Self::required_with`] does,
+    /// with a help text that shows `example` as the value.
     pub fn required(&mut self, key: &str, example: &str) -> bool {
         self.required_with(key, &format!("add {key} = {example}"))
     }
 
-    /// Reports `key` with the given help text if the key is missing.
+    /// Returns whether the table has `key`. Reports a missing key with the help text `help`, unless
+    /// the author probably misspelled the key.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let is_present = self.table.get(key).is_some();
         if !is_present && !self.mistyped.contains(&key) {
@@ -111,7 +113,8 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reads an integer from 1 to `most`.
+    /// Reads an integer from 1 to `most`. Reports any other value. Returns `None` if the key is
+    /// missing or its value was reported.
     pub fn count(&mut self, key: &str, most: u64) -> Option<u64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
@@ -140,7 +143,8 @@ impl<'a> TableReader<'a> {
         self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
     }
 
-    /// Reads a number from `least` to `most`.
+    /// Reads a number from `least` to `most`. Reports any other value. Returns `None` if the key is
+    /// missing or its value was reported.
     pub fn number(&mut self, key: &str, least: f64, most: f64) -> Option<f64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
@@ -166,7 +170,8 @@ impl<'a> TableReader<'a> {
         fits.then_some(number)
     }
 
-    /// Reads an amount of money. The config states prices and amounts in the same currency.
+    /// Reads an amount of money. The config states prices and amounts in the same currency. Returns
+    /// `None` if the key is missing or has an invalid value.
     pub fn money(&mut self, key: &str) -> Option<Money> {
         let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
         Some(Money::of_units(units))
@@ -192,7 +197,8 @@ impl<'a> TableReader<'a> {
         self.table.get(key).is_some() || self.mistyped.contains(&key)
     }
 
-    /// Reads a duration that is above zero and at most `most`.
+    /// Reads a duration that is above zero and at most `most`. Reports any other value. Returns
+    /// `None` if the key is missing or its value was reported.
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
@@ -229,7 +235,8 @@ impl<'a> TableReader<'a> {
         Some(duration)
     }
 
-    /// Reads a value that must be one word of a closed list.
+    /// Reads a value that must be one of `words`, and returns the meaning that `words` states for
+    /// it. Reports any other value. Returns `None` if the key is missing or its value was reported.
     pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text.value.value);
@@ -365,7 +372,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reports a value whose type does not fit its key.
+    /// Reports a value whose type does not fit its key. Always returns `None`.
     fn wrong<T>(
         &mut self,
         key: &str,
@@ -391,8 +398,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// Returns the known key that the author probably meant by the unknown key `key`. This is a key
-/// with a similar name, or a key whose name begins with `key`.
+/// Returns the known key that the author probably meant by the unknown key `key`: a key with a
+/// similar name, or a key whose name begins with `key`. Returns `None` if there is no such key.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

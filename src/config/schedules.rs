@@ -107,7 +107,7 @@ fn daily(read: &mut TableReader<'_>) -> Option<ScheduleTimes> {
     Some(ScheduleTimes::Daily(DailyTime { at, days, zone, zone_name }))
 }
 
-/// Reads `HH:MM` or `HH:MM:SS`.
+/// Parses a time of day in the form `HH:MM` or `HH:MM:SS`; returns `None` for any other text.
 fn time_of_day(text: &str) -> Option<civil::Time> {
     let number = |text: &str| {
         let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -126,7 +126,8 @@ fn time_of_day(text: &str) -> Option<civil::Time> {
     civil::Time::new(hour, minute, second, 0).ok().filter(|_| is_whole && second < 60)
 }
 
-/// Reads the time zone. Returns the zone, and its name as the time-zone database spells it.
+/// Reads the time zone, which is UTC by default. Returns the zone, and its name as the time-zone
+/// database spells it. Reports an unknown zone, and returns `None`.
 fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     if !read.has("zone") {
         return Some((TimeZone::UTC, "UTC".to_owned()));
@@ -219,7 +220,8 @@ fn client(
     None
 }
 
-/// Reads the file with the payload of a schedule.
+/// Reads the file with the payload of a schedule. Reports a file that cannot be read, and returns
+/// `None`.
 fn payload(
     declared: &DeclaredSchedule,
     directory: &Path,
@@ -242,7 +244,8 @@ fn payload(
     }
 }
 
-/// Reports a problem unless the client of the schedule may send the payload.
+/// Returns `Some` if the client of the schedule may send the payload. Otherwise, reports a problem
+/// and returns `None`.
 fn check_payload(
     declared: &DeclaredSchedule,
     (client, payload): (&ListenerName, &str),

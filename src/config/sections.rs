@@ -53,7 +53,7 @@ pub(super) struct DeclaredSections {
     pub operators: DeclaredOperators,
     pub payloads: DeclaredPayloads,
     pub schedules: Vec<DeclaredSchedule>,
-    /// The section of workflows as the config writes it.
+    /// The section of workflows as the config writes it; `None` if the config has no such section.
     pub workflows: Option<TomlEntry>,
     /// The complete config with overrides applied, except for the section of workflows.
     pub root: TomlTable,
@@ -230,7 +230,8 @@ fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     }
 }
 
-/// Returns the table of a section, with the range of the section's name.
+/// Returns the table of a section, with the range of the section's name. Returns `None` if the
+/// section is missing. Also returns `None`, and reports a problem, if the section is not a table.
 fn section<'t>(
     root: &'t TomlTable,
     section: &KnownSection,

@@ -138,7 +138,8 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// Reads the type of the items of a list.
+    /// Reads the type of the items of a list. Reports a problem and returns `None` unless `items`
+    /// is exactly one valid type.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

@@ -1,4 +1,4 @@
-//! Texts that problems point to: config files, override variables, schemas.
+//! Texts to which problems of a config point: config files, override variables, schemas.
 //!
 //! Private parts of a text (environment values, keys, addresses that may hold a password) are
 //! masked before a problem can quote the text. Positions refer to the unmasked text.

@@ -143,12 +143,13 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 
 impl DeclaredStorage {
     /// Returns the settings of all connections to NATS, except the connection of the journal.
-    /// Reports no problems, because [`Self::storage`] reports the same problems.
+    /// Returns `None` if the config names no servers, or if their settings are invalid. Reports no
+    /// problems, because [`Self::storage`] reports the same problems.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
 
-    /// Drops the credentials, for a program that connects with its own credentials.
+    /// Drops the NATS credentials that the config names, for a program that connects with its own.
     pub fn forget_whom(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.credentials_file = None;
@@ -329,7 +330,7 @@ fn address(text: &Located<ExpandedText>, problems: &mut ConfigProblems) -> Optio
     None
 }
 
-/// Checks that a file exists and can be read.
+/// Returns the path of a file that can be read. Otherwise, reports a problem and returns `None`.
 fn found(
     named: &Located<ExpandedText>,
     directory: &Path,

@@ -197,7 +197,7 @@ fn is_value(text: &str) -> bool {
 }
 
 /// Parses headers in the form of OpenTelemetry's variable: `name=value,name=value`, with
-/// percent-encoded values.
+/// percent-encoded values. Returns `None` if any part is invalid.
 fn listed(text: &str) -> Option<SecretHeaders> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let headers = pairs.map(|pair| {

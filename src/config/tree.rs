@@ -96,7 +96,7 @@ impl TomlTable {
         self.entries.iter().find(|entry| entry.key.value == key).map(|entry| &entry.node)
     }
 
-    /// Removes an entry from the table and returns it.
+    /// Removes the entry `key` from the table and returns it; `None` if the table lacks the key.
     pub fn take(&mut self, key: &str) -> Option<TomlEntry> {
         let at = self.entries.iter().position(|entry| entry.key.value == key)?;
         Some(self.entries.remove(at))

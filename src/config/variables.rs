@@ -52,7 +52,8 @@ pub(super) fn fill(
     ExpandedText { value, written: text.to_owned(), failed }
 }
 
-/// Returns the names of the variables in a string as the config writes it.
+/// Returns the names of the variables in `written`, a string of the config before its variables are
+/// filled in.
 pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))

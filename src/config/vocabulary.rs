@@ -85,6 +85,7 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
 }
 
 /// Returns the listeners through which a forwarded `name` passes until it returns to `start`.
+/// Returns `None` if `name` never returns to `start`.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

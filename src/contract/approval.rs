@@ -1,7 +1,7 @@
 //! Decides which calls an operator must approve before they are delivered.
 //!
 //! The decision depends on the listener's setting and on the bytes of the payload. In doubt,
-//! approval is required. A sender may ask for more approvals than the config requires, but not for
+//! approval is required. A sender may request more approvals than the config requires, but not
 //! fewer.
 
 use std::borrow::Cow;
@@ -54,8 +54,8 @@ fn danger(payload: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason if an element inside the payload needs approval. The root element may be
-/// rated harmless and still contain dangerous elements.
+/// Returns the reason why an element of the payload needs approval; `None` if no element does. The
+/// root element may be rated harmless and still contain dangerous elements.
 fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
     let mut next: Vec<&Element> = vec![&root];

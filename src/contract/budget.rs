@@ -10,10 +10,10 @@ use crate::limits;
 /// Limits of one tree of threads. Child threads use the budget of their parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
-    /// Maximum levels beneath the root thread.
+    /// Maximum number of levels of threads beneath the root thread.
     #[serde(rename = "depth")]
     pub depth: u32,
-    /// Maximum open children of each thread.
+    /// Maximum number of child threads that each thread may open for one request of a client.
     #[serde(rename = "children")]
     pub children: u32,
     #[serde(rename = "threads")]
@@ -32,7 +32,8 @@ pub struct TreeLimits {
     /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Token limit of one request of a client. The token limit of the whole tree applies as well.
+    /// Token limit of one request of a client; `None` if a request has no limit of its own. The
+    /// token limit of the whole tree applies in both cases.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]

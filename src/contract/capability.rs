@@ -6,10 +6,10 @@ use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether the listener works on at most one call of a thread at a time. Further calls in the
-    /// thread wait until that call is closed. The pump refuses a call from a sender for which the
-    /// open call already waits, directly or through other calls, because then neither call could
-    /// end.
+    /// Whether the listener works on at most one call of a thread at a time. Further calls of the
+    /// thread wait until that call is closed. If that call itself waits for the sender of a further
+    /// call, directly or through other calls, neither call could ever end. The pump then refuses
+    /// the further call.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -42,10 +42,9 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the pump sends the listener every refusal of a payload that the listener returned.
-    /// If false, the pump sends only the refusals on which the listener can act. Also if false, the
-    /// pump refuses all payloads that the listener returned for a delivery if the gate, which
-    /// validates payloads, refuses one of them.
+    /// Whether the listener gets every refusal of a payload that it returned. If false, the
+    /// listener gets only refusals on which it can act. In this case, the payloads of one outcome
+    /// are also accepted only together: if the gate refuses one of them, the pump refuses all.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }

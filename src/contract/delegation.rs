@@ -11,7 +11,7 @@ use super::{Contract, Role, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
 use crate::xml::scan::attributes;
 
-/// Declares that an agent may delegate tasks of a goal to another agent.
+/// The permission of an agent to delegate tasks of a goal to another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoalDelegation {
     /// The agent that delegates tasks.
@@ -24,8 +24,8 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks, as the request of a goal contains it. The agent of the goal
-/// may give tasks to another agent, which takes a role in each task.
+/// The permission to delegate tasks of one goal, as the request of the goal contains it. The agent
+/// of the goal may give tasks to another agent, which takes a role in each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
@@ -93,8 +93,8 @@ impl GoalRoles {
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// Returns the names and values of XML attributes that describe these roles. They become
-    /// attributes of a goal's root element.
+    /// Returns the names and values of the XML attributes that describe these roles. The attributes
+    /// belong to the root element of a goal.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),

@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in the
-/// namespaces beneath it, which continue it with `/` and a name.
+/// Namespace of workflows. Only this program declares payloads in this namespace, or in a namespace
+/// that consists of this one, a `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -28,8 +28,8 @@ const AGENTS: &str = "/agents/";
 /// Local name of every goal payload.
 const GOAL: &str = "goal";
 
-/// Declares the only payload with which an agent answers a typed goal. A goal is typed if the
-/// config declares the type of its output.
+/// An agent, and the only payload with which this agent answers a typed goal. A goal is typed if
+/// the config declares the type of its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAnswer {
     #[serde(rename = "agent")]
@@ -122,7 +122,7 @@ pub fn read_goal_answer(payload: &str) -> Option<PayloadName> {
     PayloadName::parse(&answer).ok()
 }
 
-/// Reads the document in the payload of a goal.
+/// Returns the document in the payload of a goal; `None` if the payload is no XML element.
 pub fn read_goal(payload: &str) -> Option<String> {
     Element::read(payload).map(|goal| goal.text())
 }

@@ -1,4 +1,5 @@
-//! The peers that a sender may call: only listeners that the config declares as its peers.
+//! The peers that a sender may call. They are exactly the listeners that the config declares as
+//! peers of this sender.
 
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;

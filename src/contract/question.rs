@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
 
-/// A question that a workflow may ask a person.
+/// A question that a workflow may put to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowQuestion {
     #[serde(rename = "human")]
     pub human: ListenerName,
-    /// Payload with which this workflow asks the question. No other sender may send this payload.
+    /// Payload that contains the question. Only this workflow may send this payload.
     #[serde(rename = "question")]
     pub question: PayloadName,
     /// The only payload that answers the question.
@@ -20,8 +20,8 @@ pub struct WorkflowQuestion {
 }
 
 impl Contract {
-    /// Returns the questions that `sender` may ask this listener; none if this listener is not a
-    /// person.
+    /// Returns the questions that `sender` may put to this listener. Empty if this listener is not
+    /// a person.
     pub(super) fn questions_from<'a>(
         &'a self,
         sender: &'a Self,
@@ -30,7 +30,7 @@ impl Contract {
         to_self.filter(|_| self.is_human()).map(|question| &question.question)
     }
 
-    /// Returns the payloads with which this listener may answer questions of workflows; none if
+    /// Returns the payloads with which this listener may answer questions of workflows. Empty if
     /// this listener is not a person.
     pub(super) fn answers_to_workflows<'a>(
         &'a self,

@@ -151,9 +151,9 @@ impl DailyTime {
         }
     }
 
-    /// Returns the scheduled time on `date`. If the clock repeats the scheduled hour, returns the
-    /// first occurrence. If the clock skips the hour, returns a time that is later by the length of
-    /// the gap.
+    /// Returns the scheduled time on `date`; `None` if it is outside the range of representable
+    /// times. If the clock repeats the scheduled hour, returns the first occurrence. If the clock
+    /// skips the hour, returns a time that is later by the length of the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;
@@ -161,7 +161,7 @@ impl DailyTime {
     }
 }
 
-/// Writes the times on one line. The line is recorded; a schedule is planned anew if its line
+/// Writes the times on one line. The pump records this line, and plans a schedule anew if its line
 /// differs from the recorded one.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

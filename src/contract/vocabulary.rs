@@ -62,8 +62,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes listeners from the calls in this vocabulary: each listener for which `is_kept` is
-    /// false. Then removes each payload name that is left without a listener.
+    /// Removes each listener for which `is_kept` returns false from the calls in this vocabulary.
+    /// Then removes each payload name for which no listener is left.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {
@@ -193,9 +193,9 @@ pub(super) fn vocabulary_of(
 }
 
 /// Returns an error for payload names of an agent that have the same local name. An agent may write
-/// a name without its namespace, so the local name must be unambiguous. Two payloads that answer
-/// goals may share a local name, because a call permits only one of them. Two delegation payloads
-/// may also share one, because a call permits only one of these payloads too.
+/// a name without its namespace, so the local name must be unambiguous. Payloads that answer goals
+/// may share a local name, because only one of them is permitted in each call. The same holds for
+/// payloads that delegate tasks.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

@@ -27,8 +27,8 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Creates a payload from the journal. Returns `None` if `bytes` do not match `digest`.
-    /// Redacted bytes, which are all NUL, are accepted.
+    /// Creates a payload from the `bytes` that the journal stores for `digest`. Returns `None` if
+    /// the bytes do not match the digest. Accepts redacted bytes, which are all NUL.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -96,7 +96,7 @@ impl Serialize for Payload {
     }
 }
 
-/// Deserializes digest and length; the reader of the journal record adds the bytes.
+/// Deserializes only the digest and the length. The reader of the journal adds the bytes.
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mark = PayloadMark::deserialize(d)?;
@@ -195,11 +195,12 @@ pub struct Message {
     /// Number of the message in its thread, counted from 1 without gaps.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// Message that this message answers, or that caused it.
+    /// Message that this message answers, or that caused it; `None` if there is no such message, as
+    /// for a client's request.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call in which the message is delivered. A message that opens a call is delivered in that
-    /// call, which has the message's own id.
+    /// Call in which the message is delivered; `None` for a message that belongs to no call. A
+    /// message that opens a call is delivered in that call, which has the message's own id.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

@@ -38,11 +38,11 @@ pub struct Turn {
     pub written: Vec<WrittenPayload>,
     /// Texts of the model request that are not in the thread, such as the system prompt. The record
     /// of the turn does not contain these texts. The journal stores them apart from the record,
-    /// under the digest that [`Turn::note`] contains.
+    /// under the digest that [`Turn::note`] contains. `None` if they are not stored for this turn.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// In a fork, the position of the source's record with the turn that this turn repeats. `None`
-    /// if a model answered. This position is not recorded.
+    /// Set if this turn of a fork repeats a recorded turn: position of the repeated turn's record
+    /// in the fork's source. `None` if a model answered. Not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -53,8 +53,8 @@ pub struct Turn {
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Location of the payload in the model's text. Without a line if the model made a native tool
-    /// call, because the payload is then not in the text.
+    /// Location of the payload in the model's text. The location has no line if the model made a
+    /// native tool call, because the payload is then not in the text.
     #[serde(rename = "place")]
     pub place: TextLocation,
     /// Example of a correct payload, which a refusal shows to the model. `None` if the refusal has
@@ -244,7 +244,8 @@ impl AttemptFailure {
         }
     }
 
-    /// Returns the tokens and money that the attempt used, if known.
+    /// Returns the tokens and money that the attempt used; `None` if the failure does not state
+    /// them.
     pub fn spent(&self) -> Option<Spending> {
         match self {
             Self::CutShort { spent, .. } | Self::Model { spent, .. } => Some(*spent),

@@ -65,9 +65,9 @@ pub enum RefusalRule {
     /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// The client has already used the key of the submission. With a key, a client marks
-    /// repetitions of one submission. The earlier submission has another payload, or an operator
-    /// retries a submission that the client has already repeated.
+    /// The client key of the submission is in use. A client sends the same key with each repetition
+    /// of a submission. Either the earlier submission with the key has another payload, or an
+    /// operator retries a submission that the client itself has already repeated.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// The payload calls an agent in the sender's own thread. The agent's current call in this
@@ -272,7 +272,7 @@ impl Refusal {
     }
 
     /// Adds the name of the refused payload. Used if the gate, which validates payloads, had
-    /// accepted the payload, and the pump refused it later.
+    /// accepted the payload before the pump refused it.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -72,7 +72,7 @@ pub struct Reservation {
     /// not number its requests sends 0. By this number, the pump recognizes a reservation that
     /// arrives twice.
     pub request: u32,
-    /// Limit for requests on the route of this request, if the config limits the route.
+    /// Limit for requests on the route of this request; `None` if the config sets no such limit.
     pub route: Option<RouteLimit>,
 }
 

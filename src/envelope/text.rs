@@ -27,13 +27,14 @@ pub struct DeliveryHead<'a> {
     /// Time from the hand-over of the delivery until its attempt times out.
     pub timeout: Duration,
     pub trace: Option<TraceParent>,
-    /// Number of messages of the call that the delivery leaves out because the listener remembers
-    /// them.
+    /// Number of earlier messages that the delivery leaves out, because the listener remembers
+    /// them. `None` if the delivery contains all messages of the call.
     pub after: Option<usize>,
-    /// Whether the delivery asks for a preview: a description of the effect of a call that waits
+    /// Whether the delivery requests a preview: a description of the effect of a call that waits
     /// for a person.
     pub asks_preview: bool,
-    /// Digest of the preview that a person approved together with the call.
+    /// Digest of the preview that a person approved together with the call; `None` if there is
+    /// none.
     pub approved_preview: Option<Digest>,
 }
 

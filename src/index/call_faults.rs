@@ -11,8 +11,9 @@ use crate::xml::scan::attributes;
 
 use super::words;
 
-/// Finds the error message with which the core ended `call` in `record`. Skips a `thread-result`,
-/// which only reports the end of the call to the thread that waits for it.
+/// Returns the error message in `record` with which the core ended `call`; `None` if the record has
+/// no such message. Skips a `thread-result`, which only reports the end of the call to the thread
+/// that waits for it.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),

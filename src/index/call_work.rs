@@ -82,7 +82,7 @@ pub struct WorkSpan {
     pub end: Option<Time>,
 }
 
-/// How a call spends a period. A period of [`WorkKind::Model`] lies within a period of
+/// The activity of a call during a period. A period of [`WorkKind::Model`] lies within a period of
 /// [`WorkKind::Work`], because the agent works while its model answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {

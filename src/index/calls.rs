@@ -51,9 +51,9 @@ pub struct CallRow {
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Name of the error that ended the call, as its number in the index's table of names. The name
-    /// is the error's code, or the local name of the error's payload if the error has no code.
-    /// `None` if no error ended the call.
+    /// Number of a name in the index's table of names: the code of the error that ended the call
+    /// or, if the error has no code, the local name of the error's payload. `None` if no error
+    /// ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,

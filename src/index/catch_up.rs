@@ -27,9 +27,10 @@ pub struct IndexWriter<'d> {
     db: &'d Connection,
     journal: &'d JournalReader,
     fold: IndexFold<'d>,
-    /// Position and hash of the newest record whose rows were added to the index.
+    /// Position and hash of the newest record whose rows this writer has added to the index; `None`
+    /// before the first record.
     end: Option<(Position, Digest)>,
-    /// Number of records whose rows are in memory.
+    /// Number of records whose rows are not written to the database yet.
     unflushed: u64,
     /// Number of records whose rows were added but not committed.
     uncommitted: u64,
@@ -40,7 +41,8 @@ pub struct IndexWriter<'d> {
     reads_ahead: bool,
     /// How the full-text table merges its segments; `None` before the first record.
     merges: Option<WordMerges>,
-    /// Whether an earlier backlog may have left out merges.
+    /// Whether segments of the full-text table may still have to be merged, because none were
+    /// merged while the index was far behind its journal.
     owes_merges: bool,
 }
 
@@ -139,8 +141,9 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets how the full-text table merges its segments while rows are added. A backlog merges
-    /// nothing, because merges would be a tenth of the work.
+    /// Sets how the full-text table merges its segments while rows are added, if this table is in
+    /// the database of the index. While the index is far behind its journal, nothing is merged,
+    /// because merges would be a tenth of the work.
     fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
         if is_beside && self.merges.replace(merges) != Some(merges) {
@@ -150,8 +153,9 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Does a part of the merges that a backlog has left out, in a transaction of its own. So no
-    /// later commit has to do all of them at once.
+    /// Does a part of the merges that were left out while the index was far behind its journal.
+    /// Uses a transaction of its own, so that no later commit has to do all of these merges at
+    /// once.
     pub fn merge_some(&mut self) -> Result<(), Error> {
         if self.owes_merges && self.merges == Some(WordMerges::Live) {
             self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;

@@ -17,7 +17,8 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostlyTree {
     pub tree: ListedTree,
-    /// Currency of the tree's cost, as one of the tree's model calls states it.
+    /// Currency of the tree's cost, as one of the tree's model calls states it; `None` if none of
+    /// these calls states a currency.
     pub currency: Option<String>,
 }
 

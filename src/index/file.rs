@@ -20,11 +20,13 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of the name of a file that requests a rebuild. The name is the name of the index file
-/// with this suffix. A reader creates the file to make the writer rebuild a damaged index.
+/// Suffix of the file that requests a rebuild of an index. The name of this file is the name of the
+/// index file with the suffix. A reader creates the file to make the writer rebuild a damaged
+/// index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
-/// The right to write the index. The operating system releases the lock when the process ends.
+/// The lock that gives this process the right to write the index. The operating system releases the
+/// lock when the process ends.
 #[derive(Debug)]
 pub struct IndexLock {
     _file: File,
@@ -252,9 +254,8 @@ impl FileState {
     }
 }
 
-/// State of each small index file, such as its size, when a check last found the structure of the
-/// file sound. While a file's state is unchanged, a page of the web view need not check the file
-/// again.
+/// Size and other metadata that each small index file had when a check last found its structure
+/// sound. While this metadata is unchanged, a page of the web view need not check the file again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
 /// Whether the structure of a small index is sound. Skips the check if the file has not changed
@@ -279,8 +280,8 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// Digest of [`CATALOGUE`]. Each command checks its index against it; the catalogue itself would
-/// have to be made in a database of its own first.
+/// Digest of [`CATALOGUE`]. Each command compares this digest with that of its index, because the
+/// catalogue itself would first have to be made in a temporary database.
 const CATALOGUE_DIGEST: &str = "16c03fae686f4fdcb3958b72aea3cdd4ac8bf1d7302480fec9be35aec881ec6b";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -352,6 +353,7 @@ pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
 }
 
 /// Reads the progress of a first build of the index at `path`, as [`note_progress`] wrote it.
+/// Returns `None` if no progress is noted.
 pub fn noted_progress(path: &Path) -> Option<[Position; 2]> {
     let text = std::fs::read_to_string(path.with_file_name(INDEX_LOCK)).ok()?;
     let (reached, last) = text.split_once(' ')?;
@@ -387,8 +389,8 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Requests that the process with the lock rebuilds a damaged index. Does nothing if this process
-/// may not write in the directory.
+/// Requests that the process that holds the lock of the index rebuilds a damaged index. Does
+/// nothing if this process may not write in the directory.
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);
     match File::create(&path) {
@@ -422,7 +424,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// An index with other definitions is rebuilt, so a change of them needs this digest.
+    /// An index whose definitions have another digest is rebuilt. So a change of a definition must
+    /// also change [`CATALOGUE_DIGEST`].
     #[test]
     fn the_digest_of_the_catalogue_is_that_of_the_schema() {
         assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);

@@ -22,7 +22,7 @@ use super::fold;
 use super::follow::NextPosition;
 use super::word_thread::{self, WordTable, WordThread};
 
-/// How a first build of an index ended.
+/// The result of a first build of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildEnd {
     /// The build is complete. It contains all records up to the requested position, and is now the
@@ -98,8 +98,8 @@ pub fn build(
     Ok(BuildEnd::Built)
 }
 
-/// Guard for the progress of a build in the lock file. Removes the progress when the build ends,
-/// even after an error.
+/// Guard for the progress that a build notes in the lock file. Removes the noted progress when the
+/// build ends, even after an error.
 struct NotedProgress<'p> {
     path: &'p Path,
 }

@@ -327,7 +327,7 @@ impl<'d> IndexFold<'d> {
     }
 
     /// Returns the number of the message that caused `message`, or the id of the cause if the cause
-    /// is not on record.
+    /// is not on record. Returns `None` if the message has no cause.
     fn cause_of(&self, message: &Message) -> rusqlite::Result<Option<Value>> {
         let Some(cause) = message.cause else { return Ok(None) };
         // Most causes opened a call that is still open, so the number is in memory.
@@ -435,7 +435,8 @@ impl<'d> IndexFold<'d> {
     }
 
     /// Adds the next text of the record to the full-text table, as the words of the message or
-    /// refusal with the number `n`. A word for the tree of `thread` follows.
+    /// refusal with the number `n`. If `thread` is set, also adds the word that stands for its
+    /// tree.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {
@@ -514,8 +515,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call failed in this record. If so, the index does not count the end of
-/// the call as another failure.
+/// Whether an attempt of the call `id` failed in `record`. If so, the index does not count the end
+/// of the call as another failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

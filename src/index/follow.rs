@@ -130,8 +130,8 @@ fn write_rounds(
     }
 }
 
-/// How far an index is behind its journal. This decides how much memory the writer of the index may
-/// use.
+/// The distance of an index from the end of its journal. If the distance is large, the writer of
+/// the index may use more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// The index lacks only the newest records. Small caches suffice, and the process of the pump
@@ -161,14 +161,13 @@ impl Pace {
     }
 
     /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`], because
-    /// a queue would only take memory: a round has few records, and reading them takes less time
-    /// than writing their rows.
+    /// the index then lacks few records, and reading them takes less time than writing their rows.
+    /// So a queue would only take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }
 
-    /// Returns the maximum number of records that the writer adds in one round. The writer commits
-    /// once in each round.
+    /// Returns the maximum number of records in one round of the writer, which ends with a commit.
     fn round_records(self) -> u64 {
         match self {
             Self::Live => limits::INDEX_LIVE_COMMIT_RECORDS,

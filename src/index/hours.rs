@@ -20,11 +20,11 @@ pub const NO_NAME: i64 = -1;
 pub struct EventNames {
     /// The agent of a model call, or the sender of a refused payload.
     pub agent: i64,
-    /// The model that answered.
+    /// The model that answered a model call.
     pub model: i64,
     /// The listener of an attempt or of a model call, or the sender of a refused payload.
     pub listener: i64,
-    /// The rule of a refusal.
+    /// The rule under which a payload was refused.
     pub rule: i64,
 }
 

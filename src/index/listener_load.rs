@@ -53,8 +53,8 @@ pub struct ListedRefusal {
 
 impl IndexReader {
     /// Returns the load of each listener. Counts the messages since `since`, but at most the newest
-    /// [`limits::WEB_RATE_MESSAGES`]. If this limit is reached, also returns the time of the first
-    /// counted message.
+    /// [`limits::WEB_RATE_MESSAGES`]. The second value is the time of the first counted message if
+    /// this limit is reached, and otherwise `None`.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ pub struct IndexedMessage {
     /// Number of the message that caused this message, if the cause is on record.
     #[serde(skip)]
     pub cause: Option<i64>,
-    /// Call in which the message is delivered.
+    /// Call in which the message is delivered; `None` if the message is delivered in no call.
     #[serde(skip)]
     pub call: Option<MessageId>,
 }
@@ -141,7 +141,7 @@ pub struct IndexedAttempt {
     /// Microseconds from the readiness of the call to the hand-over.
     #[serde(rename = "queue_us")]
     pub queue_us: i64,
-    /// Microseconds from the hand-over to the end of the attempt.
+    /// Microseconds from the hand-over to the end of the attempt; `None` while the attempt lasts.
     #[serde(rename = "work_us")]
     pub work_us: Option<i64>,
     #[serde(rename = "outcome")]
@@ -196,7 +196,7 @@ pub struct IndexedTurn {
     pub provider: Option<String>,
     #[serde(rename = "model")]
     pub model: Option<String>,
-    /// The model that answered, as the provider names it.
+    /// The model that answered, as the provider names it; `None` if the record does not name it.
     #[serde(rename = "answered_by")]
     pub answered_by: Option<String>,
     #[serde(rename = "stop")]
@@ -294,8 +294,9 @@ impl IndexReader {
     }
 
     /// Follows the chain of causes from a message back to its beginning. Returns the message
-    /// closest to the beginning for which the SQL `condition` holds. This may be the given message
-    /// itself. In the condition, `k` stands for a message of the chain.
+    /// closest to the beginning, possibly the given message itself, for which the SQL `condition`
+    /// holds. In the condition, `k` stands for a message of the chain. Returns `None` if no message
+    /// fits, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     fn first_cause(
         &self,
         of: MessageId,
@@ -360,13 +361,13 @@ impl IndexReader {
         self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
     }
 
-    /// Returns the turn whose record is at `position`.
+    /// Returns the turn that the record at `position` contains; `None` if it contains no turn.
     pub fn turn_at(&self, position: Position) -> Result<Option<IndexedTurn>, Error> {
         let sql = format!("{TURN} WHERE m.position = ?1");
         Ok(self.rows(&sql, &[&position.0], turn)?.pop())
     }
 
-    /// Returns the call that a message opened.
+    /// Returns the call that a message opened; `None` if the message opened no call.
     pub fn opened_call(&self, of: &IndexedMessage) -> Result<Option<IndexedCall>, Error> {
         let sql = "SELECT l.text, c.opened, c.closed, c.how, \
                    (SELECT local FROM name WHERE n = c.fault), c.attempts \
@@ -438,8 +439,9 @@ impl IndexReader {
         })
     }
 
-    /// Returns the positions of records that contain refusals in the call of a message. Also
-    /// returns the number of these refusals.
+    /// Returns the positions of records with refusals of payloads that belong to the call which a
+    /// message opened, at most [`limits::MESSAGE_ROWS_MAX`]. Also returns the number of all these
+    /// refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
@@ -451,8 +453,8 @@ impl IndexReader {
         Ok((records, count.first().copied().unwrap_or_default()))
     }
 
-    /// Returns the position of the start or reload of the pump whose config was in force at
-    /// `position`.
+    /// Returns the position of the pump's last start or reload up to `position`, which put the
+    /// config in force there. Returns `None` if there is no earlier start.
     pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";

@@ -21,8 +21,8 @@ impl<'d> NameTable<'d> {
         Self { db, texts: NumberedNames::default(), payloads: NumberedNames::default() }
     }
 
-    /// Returns the number that stands for a name in the index. Payload names have a function of
-    /// their own.
+    /// Returns the number that stands for a name in the index. For payload names, use
+    /// [`NameTable::payload`].
     pub fn number(&mut self, text: &str) -> rusqlite::Result<i64> {
         if let Some(n) = self.texts.get(text) {
             return Ok(*n);

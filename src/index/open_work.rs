@@ -28,7 +28,7 @@ pub struct OpenWorkCounts {
     pub held: u64,
     /// Calls whose listener waits for the results of its own calls to other listeners.
     pub waiting: u64,
-    /// Root threads of the trees that contain these calls.
+    /// Root threads of the trees that contain the counted calls.
     pub roots: BTreeSet<String>,
     /// Whether there are more open calls than were counted.
     pub is_more: bool,

@@ -40,7 +40,7 @@ pub struct ListedError {
     pub position: Position,
     pub time: Time,
     pub thread: Option<String>,
-    /// The message that opened the call.
+    /// The message that opened the failed call; `None` for an operation that NATS denied.
     pub message: Option<MessageId>,
     pub listener: Option<String>,
     pub kind: String,
@@ -63,11 +63,12 @@ pub struct ListedAction {
     pub is_accepted: bool,
     pub thread: Option<String>,
     pub message: Option<MessageId>,
-    /// Digest of the payload that the person saw before the action, or the first digits of the
-    /// digest.
+    /// Digest of the payload that the person approved, or the first digits of the digest. `None`
+    /// for any action other than an approval.
     pub payload: Option<String>,
     pub reason: Option<String>,
-    /// Further details, such as the target of a pause, as JSON.
+    /// Further details of the action, such as the target of a pause, as JSON; `None` without
+    /// details.
     pub details: Option<String>,
 }
 

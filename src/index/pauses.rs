@@ -91,7 +91,7 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// Sets [`ListedTree::pause`] of each tree with open work, by the pauses in force.
+    /// Sets [`ListedTree::pause`] of each tree with open work, according to the pauses in force.
     pub(super) fn mark_paused<'t>(
         &self,
         trees: impl IntoIterator<Item = &'t mut ListedTree>,

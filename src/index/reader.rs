@@ -161,8 +161,8 @@ pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error>
     }
 }
 
-/// Deletes the index if `answer` is an error that shows damage. The caller must then rebuild the
-/// index.
+/// If `answer` is an error that shows a damaged index, discards the index and returns `Ok(None)`.
+/// The caller must then rebuild the index. Returns any other `answer` unchanged.
 pub(super) fn discard_if_damaged<T>(
     data: &Path,
     answer: Result<Option<T>, Error>,
@@ -261,7 +261,8 @@ fn open(
     }
 }
 
-/// Returns a connection to the index if it is usable and complete up to `last`.
+/// Returns a connection to the index; `None` if the index is missing or unusable, or is not
+/// complete up to `last`.
 fn current(
     path: &Path,
     journal: &JournalReader,

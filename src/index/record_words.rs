@@ -12,7 +12,7 @@ use super::words::{add_payload_words, add_words};
 pub struct WordedRecord {
     pub sealed: HashedRecord,
     /// Words of each accepted message and of each refusal, in the order of the record's facts. The
-    /// word that names the tree is not among them.
+    /// special word that the index adds to a text to name its tree is not among them.
     pub texts: Vec<String>,
 }
 

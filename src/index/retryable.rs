@@ -27,7 +27,7 @@ pub struct RetryCandidate {
     pub time: String,
 }
 
-/// Conditions on the candidates of a retry.
+/// Conditions on the candidates of a retry. A field that is `None` sets no condition.
 #[derive(Debug, Clone, Default)]
 pub struct RetryFilter {
     pub listener: Option<String>,

@@ -10,7 +10,8 @@ use crate::limits;
 use super::words::{match_in_tree, match_query};
 use super::{Error, IndexReader};
 
-/// Properties that messages and refusals must have to be found.
+/// Properties that messages and refusals must have to be found. A field that is `None` or empty
+/// requires nothing.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
     /// Words that the text must contain. A word that ends with `*` matches all words with that
@@ -194,8 +195,8 @@ impl SearchFilter {
 struct SearchScope {
     /// First and last number of the messages and refusals to search.
     range: (i64, i64),
-    /// Number of the tree to which the search is limited; 0 if there is no such tree; `None` for
-    /// all trees.
+    /// Number of the tree to which the search is limited; 0 if the index does not have that tree;
+    /// `None` for all trees.
     tree: Option<i64>,
 }
 
@@ -216,8 +217,8 @@ impl SearchScope {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
 
-    /// Returns the query of the full-text table if this table alone can answer the search. Each of
-    /// its rows is a message or a refusal.
+    /// Returns the query of the full-text table if this table alone can answer the search, and
+    /// otherwise `None`. Each row of the table is a message or a refusal.
     fn words_alone(&self, filter: &SearchFilter) -> Option<String> {
         let is_alone = self.is_whole_tree(filter) && filter.has_words_alone();
         self.words_of(filter).filter(|_| is_alone)
@@ -392,7 +393,7 @@ impl IndexReader {
         Ok((self.hits_of(&newest)?, total))
     }
 
-    /// Returns the messages and refusals with these numbers, in the same order.
+    /// Returns the messages and refusals with the given numbers, in the order of the numbers.
     fn hits_of(&self, numbers: &[i64]) -> rusqlite::Result<Vec<SearchHit>> {
         let message = "SELECT n, position, id FROM message_row WHERE n = ?1";
         let refusal = "SELECT n, position, (SELECT count(*) FROM refusal_row b WHERE b.n < m.n \

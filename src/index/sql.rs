@@ -25,7 +25,7 @@ pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 
 /// Number of SQLite instructions between two checks of the clock.
 const INSTRUCTIONS: i32 = 10_000;
 
-/// Pragmas that only describe tables.
+/// Pragmas that a statement may use, because they only describe tables.
 const PRAGMAS: [&str; 3] = ["table_info", "table_xinfo", "table_list"];
 
 /// Runs one statement that reads the index, for at most `time`. Calls `visit` first with only the

@@ -114,7 +114,7 @@ impl IndexReader {
         }))
     }
 
-    /// Returns the thread to which a call belongs.
+    /// Returns the thread to which a call belongs; `None` if the call is not on record.
     pub fn thread_of_call(&self, call: CallId) -> Result<Option<ThreadId>, Error> {
         let sql = "SELECT t.id FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
                    WHERE m.id = ?1";
@@ -152,7 +152,8 @@ impl IndexReader {
     }
 
     /// Returns the sequence number of the message that is `limit` messages before the message
-    /// `seq`. If fewer messages precede `seq`, returns the first sequence number.
+    /// `seq`. If fewer messages precede `seq`, returns the first sequence number. Returns `None` if
+    /// no message precedes `seq`.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";

@@ -125,7 +125,8 @@ impl<'d> ThreadRows<'d> {
         })
     }
 
-    /// Returns the number of a recorded thread, and loads its row into memory.
+    /// Returns the number of a thread, and loads its row into memory. Returns `None` if the thread
+    /// is not on record.
     pub fn find(&mut self, id: &ThreadId) -> rusqlite::Result<Option<i64>> {
         if let Some(n) = self.numbers.get(id) {
             return Ok(Some(*n));
@@ -210,7 +211,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Returns the number of the tree of a thread.
+    /// Returns the number of the tree that contains the thread with the number `n`; `None` if the
+    /// index has no such thread.
     pub fn tree_of(&mut self, n: i64) -> rusqlite::Result<Option<i64>> {
         self.load(n)?;
         Ok(self.threads.get(&n).map(|thread| thread.tree))
@@ -254,8 +256,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records how a call from outside the thread ended. A client or another thread had opened the
-    /// call.
+    /// Records how a call ended that a client or another thread had opened in the thread with the
+    /// number `n`.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));
@@ -263,7 +265,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Returns the row of a thread, and marks the row as changed.
+    /// Returns the row of the thread with the number `n`, and marks the row as changed. Returns
+    /// `None` if the index has no such thread.
     fn thread(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedThread>> {
         self.load(n)?;
         let mut row = self.threads.get_mut(&n);
@@ -273,7 +276,8 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// Returns the row of the tree with the root thread `n`, and marks the row as changed.
+    /// Returns the row of the tree with the root thread `n`, and marks the row as changed. Returns
+    /// `None` if the index has no such tree.
     fn tree(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedTree>> {
         self.load(n)?;
         let mut row = self.trees.get_mut(&n);

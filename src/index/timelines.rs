@@ -77,7 +77,8 @@ impl IndexReader {
     }
 
     /// Returns the position of the thread's first model turn with a known price. If the thread has
-    /// no such turn, searches the threads beneath it.
+    /// no such turn, searches the threads beneath it. Returns `None` if these have no such turn
+    /// either.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
@@ -87,8 +88,8 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
-    /// Returns the position of the message with the index `at` among the messages of a thread. The
-    /// index counts from 0.
+    /// Returns the position of the message with the index `at` among the messages of a thread;
+    /// `None` if there is no such message. The index counts from 0.
     pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
         let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
                    WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";
@@ -96,7 +97,7 @@ impl IndexReader {
     }
 
     /// Returns the position of the record with a message's disposition; `None` while the message is
-    /// in flight.
+    /// unsettled.
     pub fn disposed_at(&self, message: MessageId) -> Result<Option<Position>, Error> {
         let sql = "SELECT disposed FROM message_row WHERE id = ?1";
         let id = message.0.as_bytes().as_slice();

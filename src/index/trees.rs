@@ -17,7 +17,8 @@ use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
 use super::{Error, IndexReader};
 
-/// Properties that a tree must have to be listed.
+/// Properties that a tree must have to be listed. A field that is `None`, false or empty requires
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TreeFilter {
     pub status: Option<String>,
@@ -126,14 +127,14 @@ pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
 /// Maximum characters of a fault's details in a list.
 const FAULT_CHARS: u32 = 160;
 
-/// Selects the first tree whose number is at least the parameter. The columns are the number of the
-/// tree, the time at which it was opened, and the position of its first record. Trees are numbered
-/// in the order in which they were opened.
+/// SQL statement that selects the first tree whose number is at least the parameter. The columns
+/// are the number of the tree, the time at which it was opened, and the position of its first
+/// record. Trees are numbered in the order in which they were opened.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// Selects the first tree whose last record is at or after the position in the parameter. The
-/// columns are the key, the time and the position that `first_at` requires. The key is also the
-/// position of the last record, so the first and the third column are equal.
+/// SQL statement that selects the first tree whose last record is at or after the position in the
+/// parameter. The columns are a key, a time and a position, as `first_at` requires them. The key is
+/// the position of the last record, so the third column equals the first.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -150,8 +151,8 @@ pub(super) struct TreeConditions {
     is_costly: bool,
 }
 
-/// Trees for a query: all trees that meet `conditions`. The query walks the SQLite index `index`,
-/// and tests one tree after another.
+/// A part of the trees in which a query searches: all trees that meet `conditions`. The query walks
+/// the SQLite index `index`, and tests one tree after another.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,

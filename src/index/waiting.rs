@@ -33,7 +33,8 @@ pub struct WaitingMessage {
     pub hold: Option<Hold>,
 }
 
-/// The calls of a thread, or of a tree, that wait for a person.
+/// Number of calls of a thread, or of a tree, that wait for a person, and the decision they wait
+/// for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
@@ -80,7 +81,8 @@ impl IndexReader {
         Ok(count.first().copied().unwrap_or_default())
     }
 
-    /// Returns the call with this id if it waits for an approval or an answer.
+    /// Returns the call with this id if it waits for an approval or an answer, and otherwise
+    /// `None`.
     pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
         let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM message_row m \
                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = m.n AND h.ended IS NULL \
@@ -118,9 +120,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of the first `most` calls that wait for the decision `hold`, in the
-    /// order of their requests, and of all calls whose wait began at the same time as that of the
-    /// last. Also returns the number of all calls that wait for this decision.
+    /// Returns the numbers of calls that wait for the decision `hold`, in the order of their
+    /// requests: the first `most` calls, and those directly after them whose waits began at the
+    /// same time as the last wait of the first `most`. Also returns the number of all calls that
+    /// wait for this decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";
@@ -135,8 +138,8 @@ impl IndexReader {
         Ok((first.map(|(_, (call, _))| *call).collect(), all))
     }
 
-    /// Returns the tree and the position of each call. `calls` contains the numbers of the calls in
-    /// the index.
+    /// Returns, for each call, its tree and the position of the record that opened the call.
+    /// `calls` contains the numbers of the calls in the index.
     ///
     /// # Errors
     ///

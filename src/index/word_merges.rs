@@ -5,11 +5,11 @@ use rusqlite::Connection;
 
 use crate::limits;
 
-/// Number of segments on one level at which each write merges some of them. This is SQLite's
-/// default.
+/// Minimum number of segments on one level of the full-text table for a write to merge some of
+/// them. This is SQLite's default.
 const MERGED_SEGMENTS: u32 = 4;
 
-/// How writes to the full-text table merge its segments.
+/// The ways in which writes to the full-text table merge its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WordMerges {
     /// Each write merges a few segments in proportion to the words that it adds.
@@ -54,7 +54,8 @@ mod tests {
         db.execute("INSERT INTO word(rowid, text) VALUES (?1, ?2)", (n, text)).unwrap();
     }
 
-    /// Number of segments. Each segment has a row in the index of segment pages.
+    /// Returns the number of segments of the full-text table, from the table's index of segment
+    /// pages.
     fn segments(db: &Connection) -> u64 {
         let sql = "SELECT count(DISTINCT segid) FROM word_idx";
         db.query_row(sql, [], |row| row.get(0)).unwrap()

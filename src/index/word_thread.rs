@@ -71,8 +71,8 @@ enum WordRequest {
 /// full-text table during the first build of an index. The thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
-    /// Queue of requests to the thread. Its length is bounded, because the builder may make texts
-    /// faster than the thread writes their words.
+    /// Queue of requests to the thread; `None` once the handle is dropped. The length of the queue
+    /// is bounded, because the builder may make texts faster than the thread writes their words.
     requests: Option<SyncSender<WordRequest>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -139,7 +139,8 @@ pub fn add_words(text: &str, out: &mut String) {
 
 /// Decodes the XML reference at the beginning of `text`. Returns the character, such as `A` for
 /// `&#65;`, and the length of the reference. Named references, such as `&amp;`, stand for
-/// characters that only separate words, so a space is returned for them.
+/// characters that only separate words, so a space is returned for them. Returns `None` if `text`
+/// does not begin with a valid reference.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;

@@ -37,20 +37,19 @@ pub struct ProofProgress {
     /// the pump verified the records from this position on. The proof, a thread in the background,
     /// verifies the earlier records.
     from: Position,
-    /// Position of the last record that the proof, the verification in the background, has verified
-    /// so far. The proof verifies the records from the first one up to the snapshot, in ascending
-    /// order.
+    /// Position of the last record that the background thread has verified so far. The thread
+    /// verifies the records from the first one up to the snapshot, in ascending order.
     proved: AtomicU64,
     has_passed: AtomicBool,
-    /// Whether the proof found errors in the journal's table of trees, which states the last record
-    /// of each tree. The table must then be written again.
+    /// Whether the background verification has found errors in the journal's table of trees, which
+    /// states the last record of each tree. The table must then be written again.
     has_wrong_trees: AtomicBool,
     /// Whether the operating-system thread that verifies the records before the snapshot has ended.
     /// The thread also ends if the verification fails or is stopped.
     has_ended: Mutex<bool>,
     ended: Condvar,
-    /// The failure of the proof; `None` if the proof has not failed, or after the journal's writer
-    /// has fetched the failure.
+    /// The error with which the background verification has failed. `None` if it has not failed, or
+    /// after the journal's writer has fetched the error.
     failure: Mutex<Option<Error>>,
 }
 
@@ -72,7 +71,8 @@ impl ProofProgress {
         }
     }
 
-    /// Waits until the proof has ended or `is_stopped` holds. Returns whether the proof has passed.
+    /// Waits until the background verification has ended, or until `is_stopped` returns true.
+    /// Returns true only if all records before the snapshot are verified.
     pub fn wait(&self, is_stopped: &dyn Fn() -> bool) -> bool {
         // Lock: the thread of the proof holds it only for a moment, when it ends.
         let mut has_ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,26 +89,28 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the position from which on all records are verified, which is the position of the
-    /// first record after the snapshot. Returns `None` once the thread in the background has
-    /// verified all earlier records too.
+    /// Returns the position of the first record after the snapshot, as long as only the records
+    /// from there on are verified. Returns `None` once the background thread has verified the
+    /// earlier records too.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
 
-    /// Returns the position of the last record that the proof has verified so far.
+    /// Returns the position of the last record that the background thread has verified so far.
     pub fn proved(&self) -> Position {
         Position(self.proved.load(Ordering::Relaxed))
     }
 
-    /// Returns the failure of the proof. Later calls return `None`.
+    /// Returns the error with which the background verification has failed. Returns `None` if it
+    /// has not failed, or if an earlier call has returned the error.
     pub(super) fn take_failure(&self) -> Option<Error> {
         // Lock: held only to take the value, once for each append.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns true if the proof has found errors in the journal's table of trees. The writer of
-    /// the journal must then write the whole table again. Later calls return false.
+    /// Returns true if the background verification has found errors in the journal's table of
+    /// trees. The writer of the journal must then write the whole table again. Later calls return
+    /// false.
     pub(super) fn take_wrong_trees(&self) -> bool {
         self.has_wrong_trees.load(Ordering::Relaxed)
             && self.has_wrong_trees.swap(false, Ordering::AcqRel)
@@ -119,8 +121,8 @@ impl ProofProgress {
     }
 }
 
-/// Input of the proof: the checkpoint of the snapshot, and the data with which the proof compares
-/// the records before the snapshot.
+/// Input of the background verification: the checkpoint of the snapshot, and the data with which
+/// the records before the snapshot are compared.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,
@@ -132,13 +134,14 @@ pub(super) struct ProofClaim {
     /// Keys that signed the journal's checkpoints up to `checkpoint`, and recorded actions in which
     /// operators declare trust in keys.
     pub signers: CheckpointSigners,
-    /// Checkpoints inside the journal, up to `checkpoint`, which the proof compares with the
-    /// records.
+    /// Checkpoints inside the journal, up to `checkpoint`, which the background verification
+    /// compares with the records.
     pub due: InnerCheckpoints,
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the start of the pump changed them.
     pub known: ExternalMarks,
-    /// Recorded redactions of payloads: those of the snapshot, and those in later records.
+    /// Redactions of payloads that operators accepted in recorded actions, including the actions
+    /// after the snapshot.
     pub redactions: RedactedRecords,
     /// Losses of records that operators accepted in recorded actions of the journal.
     pub losses: Vec<AcceptedLoss>,
@@ -200,8 +203,8 @@ impl ProofClaim {
         progress.end();
     }
 
-    /// Verifies the records up to the snapshot's checkpoint. Returns false if the proof was
-    /// stopped.
+    /// Verifies the records up to the snapshot's checkpoint. Returns false if `is_stopped` ended
+    /// the verification early.
     fn prove_records(
         &mut self,
         progress: &ProofProgress,

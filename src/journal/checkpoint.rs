@@ -20,9 +20,9 @@ use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
 /// A signed statement about a journal at one time. It states that the journal had `count` records
-/// up to `position`, and that `merkle_root` was the Merkle root over the last record of each tree.
-/// The trees are in the order in which they first appeared. The [`CheckpointFile`] stores each
-/// checkpoint as one line of JSON.
+/// up to `position`, and that `merkle_root` was the Merkle root over the last record of each tree,
+/// in the order in which the trees first appeared. The [`CheckpointFile`] stores each checkpoint as
+/// one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -75,7 +75,8 @@ pub(super) fn is_signed_by(key: &str, signed: &[u8], signature: &str) -> bool {
 pub struct CheckpointKey(SigningKey);
 
 impl CheckpointKey {
-    /// Reads `state/key`, or creates it with mode 0600.
+    /// Reads the signing key from the file `key` in the directory `state`. If the file is missing,
+    /// creates it with a new key and the mode 0600.
     pub fn open(state: &Path) -> Result<Self, Error> {
         let path = state.join("key");
         let context = || format!("the signing key {}", path.display());
@@ -113,12 +114,13 @@ impl CheckpointKey {
         hex(self.0.verifying_key().as_bytes())
     }
 
-    /// Returns the MAC key that is derived from this key.
+    /// Returns the key for MACs, which is derived from this signing key.
     pub fn mac(&self) -> MacKey {
         MacKey::derive(self.0.as_bytes(), &self.public())
     }
 
-    /// Reads `state/key`, if it exists.
+    /// Reads the signing key from the file `key` in the directory `state`. Returns `None` if the
+    /// file does not exist.
     pub fn read(state: &Path) -> Result<Option<Self>, Error> {
         if state.join("key").exists() { Self::open(state).map(Some) } else { Ok(None) }
     }
@@ -140,7 +142,7 @@ impl CheckpointKey {
 pub struct HostKey {
     /// The public key in hexadecimal.
     pub public: String,
-    /// Id of the key. MACs state this id.
+    /// Id of the key. Every MAC that the host makes contains this id.
     pub id: String,
     /// Path of the file with the private half of the key.
     pub file: PathBuf,
@@ -189,8 +191,8 @@ impl CheckpointFile {
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
     }
 
-    /// Returns the last checkpoint of the file. Reads only the end of the file, because the file
-    /// has a line for each checkpoint since the first record.
+    /// Returns the last checkpoint of the file; `None` if the file has none. Reads only the end of
+    /// the file, because the file has a line for each checkpoint since the first record.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);

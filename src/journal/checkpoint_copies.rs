@@ -1,6 +1,6 @@
 //! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`. If a program rewrites a record of the journal, the copies contradict the new record.
-//! This is so even if the program can use the signing key in `state`.
+//! `state`. If a program rewrites a record of the journal, the copies contradict the new record,
+//! even if the program can use the signing key in `state`.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
@@ -60,7 +60,7 @@ impl CheckpointCopies {
         Ok(Self { file, lines })
     }
 
-    /// Returns the position of the last copied checkpoint.
+    /// Returns the position of the last copied checkpoint; 0 if no checkpoint is copied.
     pub fn last(&self) -> Position {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
@@ -109,7 +109,8 @@ struct SharedCounts {
     waiting: AtomicU64,
 }
 
-/// Writes copies of checkpoints on a thread of its own.
+/// A thread that copies the checkpoints of one journal into a directory, and the queue to this
+/// thread.
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,
@@ -183,7 +184,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Reason why the last attempt to copy a checkpoint failed.
+    /// Reason why the last attempt to copy checkpoints failed; `None` if it did not fail.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }

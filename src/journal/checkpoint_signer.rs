@@ -62,8 +62,8 @@ impl CheckpointSigner {
         })
     }
 
-    /// Accepts a checkpoint that is durable in the journal, and writes it to the file outside the
-    /// journal.
+    /// Notes that `checkpoint` is durable in the journal. Writes it to the file outside the journal
+    /// too, and queues it to be copied.
     pub fn keep(&mut self, checkpoint: Checkpoint) {
         failpoint("after-checkpoint");
         self.checked = checkpoint.position;

@@ -41,12 +41,14 @@ impl CommitWatermark {
         state.join(format!("{journal}.{WATERMARK}"))
     }
 
-    /// Reads the watermark; `None` if no record was acknowledged yet.
+    /// Reads the watermark of `journal` from the directory `state`: position and hash of the last
+    /// acknowledged record. Returns `None` if no record was acknowledged yet.
     pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(Self::path(state, journal))
     }
 
-    /// Reads the watermark that earlier versions of this program kept beside the journal.
+    /// Reads the watermark that earlier versions of this program kept beside the journal, in the
+    /// directory `data`. Returns `None` if `data` contains no watermark.
     pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(data.join(WATERMARK))
     }

@@ -41,7 +41,7 @@ pub(super) struct ExternalMarks {
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
-    /// The latest checkpoint in the state directory.
+    /// The latest checkpoint in the state directory; `None` if there is none.
     pub latest: Option<Checkpoint>,
     /// The journal that was in the data directory before this journal: its id and its last
     /// acknowledged record. `None` if there was no earlier journal, or if it had no acknowledged
@@ -61,10 +61,11 @@ pub(super) struct ExternalMarks {
     /// Copied checkpoints that cover lost records. A recorded action of an operator accepts this
     /// loss.
     pub forgiven: Vec<Checkpoint>,
-    /// Losses that operators accepted in recorded actions of the journal.
+    /// Losses of records that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
-    /// The error for the first record that contradicts the watermark, which names the last
-    /// acknowledged record, or the latest checkpoint in the state directory.
+    /// The error for the first record that contradicts the latest checkpoint in the state
+    /// directory, or the last acknowledged record, which the watermark names. `None` if no record
+    /// does.
     disagreement: Option<Error>,
 }
 
@@ -118,7 +119,7 @@ impl ExternalMarks {
         self.losses.extend_from_slice(later);
     }
 
-    /// Returns the losses that operators accepted in recorded actions of the journal.
+    /// Returns the losses of records that operators accepted in recorded actions of the journal.
     pub fn losses(&self) -> &[AcceptedLoss] {
         &self.losses
     }
@@ -154,7 +155,8 @@ impl ExternalMarks {
         self.copies.file.display().to_string()
     }
 
-    /// Refuses a record that contradicts the watermark or the latest checkpoint.
+    /// Returns an error if a record contradicts the latest checkpoint in the state directory, or
+    /// differs from the last acknowledged record, which the watermark names.
     pub fn check(&self, sealed: &HashedRecord, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = sealed.record.position;
         if position == self.mark.0 && sealed.hash != self.mark.1 {
@@ -300,7 +302,8 @@ impl ExternalMarks {
     }
 }
 
-/// Reads the copies in `directory`. Logs a directory that it cannot read.
+/// Reads the copied checkpoints of `journal` from `directory`. If they cannot be read, logs the
+/// reason and returns no copies.
 fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     CheckpointCopies::read(directory, journal).unwrap_or_else(|reason| {
         let directory = directory.display();
@@ -329,7 +332,8 @@ pub fn replaced(
     Ok(is_lost.then_some((noted, records)))
 }
 
-/// Refuses to create a journal in a directory that held a journal with acknowledged records.
+/// Returns an error if the directory `data` held a journal with acknowledged records, because no
+/// new journal may be created there.
 pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }

@@ -10,7 +10,8 @@ use crate::thread::Record;
 pub struct HashedRecord {
     pub record: Record,
     pub hash: Digest,
-    /// MAC over the journal up to this record; set on the last record of each commit.
+    /// MAC over the journal up to this record. `None` for most records, because only the last
+    /// record of a commit carries a MAC.
     pub mac: Option<HeadMac>,
 }
 

@@ -41,7 +41,8 @@ pub struct TreeHead {
 /// The heads of all trees of a journal.
 #[derive(Debug, Default)]
 pub struct TreeHeads {
-    /// The heads in memory. If there is no working file, all heads are in memory.
+    /// The heads in memory. All other heads are in the working file on disk, or in the file of a
+    /// snapshot.
     resident: Map<ThreadId, TreeHead>,
     trees: usize,
     merkle: MerkleChunks,
@@ -67,7 +68,7 @@ enum UnsavedHeads {
 struct AbsentHeads {
     /// Directory of the working file, a temporary database for heads that leave memory.
     directory: PathBuf,
-    /// The working file; `None` until a head is stored. Most organisms never store one.
+    /// The working file; `None` until a head is stored in it. Most organisms never need this file.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
     /// position of the tree's last record at the time of the use. An entry counts only until the
@@ -183,7 +184,8 @@ impl TreeHeads {
         self.resident.get(root)
     }
 
-    /// Returns the head of the tree `root`, from memory or from the working file.
+    /// Returns the head of the tree `root`, from memory or from the working file; `None` if the
+    /// journal has no record of this tree.
     pub fn find(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
         match (self.resident.get(root), &self.absent) {
             (Some(head), _) => Ok(Some(head.clone())),

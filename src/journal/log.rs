@@ -1,5 +1,6 @@
 //! The log of a journal. Groups are appended to the log, and readers get the groups after a given
-//! position. Module `writer` stamps the records, in the same way for every log.
+//! position. Module `writer` sets the positions, hashes and MACs of the records, in the same way
+//! for every log.
 //!
 //! A log is either a file, or a stream that has a file as its projection. `sqlite::scan` reads the
 //! file, and `jetstream::stream_reader` the stream.
@@ -17,7 +18,7 @@ use super::record_codec::{EncodedRow, RecordBatch, StoredRow};
 use super::sqlite::JournalFile;
 use super::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
 
-/// Encoded records with their headers and their MAC.
+/// The encoded records of one commit, with their MAC and, if a checkpoint is due, the checkpoint.
 #[derive(Debug)]
 pub struct StampedGroup {
     pub rows: RecordBatch,

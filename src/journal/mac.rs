@@ -35,7 +35,7 @@ const MAC_BYTES: usize = 1 + KEY_ID_BYTES + TAG_BYTES;
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
 impl KeyId {
-    /// Returns the id of a public key in hexadecimal.
+    /// Returns the id of the public key `public`, which is written in hexadecimal.
     pub fn of(public: &str) -> Self {
         let digest = Digest::of(public.as_bytes());
         let mut id = [0; KEY_ID_BYTES];
@@ -43,7 +43,8 @@ impl KeyId {
         Self(id)
     }
 
-    /// Parses an id in the form that `Display` writes.
+    /// Parses the id of a key from hexadecimal digits, as `Display` writes them. Returns `None` for
+    /// any other text.
     fn parse(text: &str) -> Option<Self> {
         unhex(text).map(Self)
     }
@@ -55,7 +56,8 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// A MAC over the head of a journal. Its bytes are its kind, the id of its key, and the tag.
+/// A MAC over all records of a journal up to one record. Its bytes are its kind (base or chained),
+/// the id of its key, and the tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeadMac([u8; MAC_BYTES]);
 
@@ -75,7 +77,7 @@ impl HeadMac {
         &self.0
     }
 
-    /// Parses a MAC that is written in hexadecimal digits.
+    /// Parses a MAC that is written in hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         unhex(text).map(Self)
     }
@@ -134,7 +136,8 @@ impl MacKey {
         self.id
     }
 
-    /// Returns the text that a chained MAC covers.
+    /// Returns the text that a chained MAC covers. The text contains `before`, the previous MAC,
+    /// and `hashes`, the hashes of the records after it.
     fn chained(journal: Uuid, at: Position, before: &HeadMac, hashes: &[u8]) -> Vec<u8> {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
@@ -151,7 +154,7 @@ impl MacKey {
 pub struct HeadSealer {
     key: MacKey,
     journal: Uuid,
-    /// The MAC that the next MAC continues; `None` if the next MAC is a base MAC.
+    /// The MAC that the next MAC continues; `None` if the next MAC begins a new chain of MACs.
     last: Option<HeadMac>,
 }
 
@@ -161,8 +164,8 @@ impl HeadSealer {
         Self { key, journal, last }
     }
 
-    /// Makes the MAC for `records`. `rows` are the encoded records, and `heads` are the heads
-    /// before these records.
+    /// Makes the MAC for `records`. `rows` are the encoded records, and `heads` are the last
+    /// records of all trees before `records`.
     pub fn seal(&self, heads: &mut TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
         let (kind, text) = match &self.last {
@@ -194,7 +197,7 @@ pub struct MacCoverage {
     key: Option<MacKey>,
     /// Hashes of the records since the last MAC.
     pending: Vec<u8>,
-    /// The last MAC that was read, if it was verified.
+    /// The last MAC that was read, if this host's key proved it to be right; `None` otherwise.
     checked: Option<HeadMac>,
     covered: Position,
     first: Option<Position>,
@@ -218,8 +221,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the state after the record at `at`; `None` if no MAC of this host's key covers that
-    /// record.
+    /// Returns the state for a snapshot that ends with the record at `at`. Returns `None` if this
+    /// record does not carry a right MAC of this host's key.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -256,8 +259,8 @@ impl MacCoverage {
         Self { journal, key, ..Self::default() }
     }
 
-    /// Adds the next record, which has the hash `hash` and the MAC `mac`. `heads` are the heads
-    /// after this record.
+    /// Adds the next record, which has the hash `hash` and the MAC `mac`. `heads` are the last
+    /// records of all trees, including this record.
     pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut TreeHeads) {
         if self.last.is_some() {
             self.pending.extend_from_slice(&hash.0);
@@ -305,12 +308,13 @@ impl MacCoverage {
         self.covered
     }
 
-    /// Returns the first record that carries a MAC, made with any key.
+    /// Returns the first record that carries a MAC, made with any key; `None` if no record carries
+    /// one.
     pub fn first(&self) -> Option<Position> {
         self.first
     }
 
-    /// Returns the last MAC, and the position of its record.
+    /// Returns the last MAC, and the position of its record; `None` if no record carries a MAC.
     pub fn last(&self) -> Option<(Position, HeadMac)> {
         self.last
     }

@@ -69,7 +69,8 @@ impl MerkleChunks {
         true
     }
 
-    /// Returns a leaf, if its chunk is in memory.
+    /// Returns the leaf `number`; `None` if the chunk of this leaf is not in memory, or if there is
+    /// no such leaf.
     pub fn leaf(&self, number: usize) -> Option<Digest> {
         let chunk = self.resident.get(&Self::chunk_of(number))?;
         chunk.tree.leaves().get(number % MERKLE_CHUNK_LEAVES).copied()
@@ -141,8 +142,8 @@ impl MerkleChunks {
         changed.map(|(index, chunk)| (*index, chunk.tree.leaves()))
     }
 
-    /// Must be called after the caller has stored all changed chunks. Full chunks that no caller
-    /// holds then leave memory. The last chunk stays in memory, because it may get a new leaf.
+    /// Notes that the caller has stored all changed chunks. Full chunks that no caller holds then
+    /// leave memory. The last chunk stays in memory, because it may get a new leaf.
     pub fn stored(&mut self) {
         let full = self.full;
         self.resident.retain(|index, chunk| {

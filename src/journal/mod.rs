@@ -106,8 +106,9 @@ pub trait Journal: Send {
         Ok(())
     }
 
-    /// Signs and records a checkpoint if one is due. A pump without new records also calls this
-    /// function regularly, and so notices the loss of its journal.
+    /// Signs and records a checkpoint if one is due. Returns true if a checkpoint was recorded. A
+    /// pump without new records also calls this function regularly, and so notices the loss of its
+    /// journal.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
     /// Returns the time of the last checkpoint that this run of the pump signed. Before the run's
@@ -139,7 +140,7 @@ pub trait Journal: Send {
     }
 
     /// Stores the bytes of a file that the organism uses, such as a config, a prompt file or a
-    /// schema, under the digest of these bytes.
+    /// schema, under the digest of these bytes. Returns the digest.
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error>;
 
     /// Writes a last checkpoint, and releases the lock of the journal's directory and, on NATS, the
@@ -312,7 +313,8 @@ impl Error {
         matches!(self, Self::Full { .. } | Self::Unavailable { .. } | Self::Denied(_))
     }
 
-    /// Adds the name of the journal to the error: the journal's directory or stream.
+    /// Adds the name of the journal to an error about a broken journal. The name is the journal's
+    /// directory or stream.
     pub fn in_journal(self, journal: impl std::fmt::Display) -> Self {
         match self {
             Self::Broken { position, detail } => {

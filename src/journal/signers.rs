@@ -62,7 +62,8 @@ impl CheckpointSigners {
         }
     }
 
-    /// Returns each key with the position of its last checkpoint.
+    /// Returns the keys that signed checkpoints, each with the position of the last checkpoint that
+    /// it signed.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Position)> {
         self.last.iter().map(|(key, position)| (key.as_str(), *position))
     }

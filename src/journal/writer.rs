@@ -29,15 +29,16 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Shows which records are covered by MACs, for the records that were read so far.
+    /// Tracks which of the records that were read so far are covered by MACs.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
     pub(super) signer: CheckpointSigner,
     pub(super) recovery: JournalRecovery,
-    /// A checkpoint whose append was not acknowledged. It may already be in the log.
+    /// A checkpoint whose append was not acknowledged, so that it may already be in the log. `None`
+    /// if there is no such checkpoint.
     pub(super) owed: Option<Checkpoint>,
-    /// A group that is in the log but not in its projection yet.
+    /// A group that is in the log but not in its projection yet; `None` if there is no such group.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why the journal refuses further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
@@ -63,7 +64,7 @@ pub(super) struct JournalRecovery {
 }
 
 impl<L: Log> JournalWriter<L> {
-    /// Returns the public key of the checkpoints, in hexadecimal.
+    /// Returns the public half of the key that signs the journal's checkpoints, in hexadecimal.
     pub fn public_key(&self) -> &str {
         &self.signer.public_key
     }
@@ -77,8 +78,8 @@ impl<L: Log> JournalWriter<L> {
         &self.heads
     }
 
-    /// Limits the number of pages of the file; `None` removes the limit. At the limit, the disk
-    /// counts as full.
+    /// Limits the number of pages of the journal's SQLite file; `None` removes the limit. At the
+    /// limit, writes fail as if the disk were full.
     pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
         self.file.set_pages_max(pages)
     }
@@ -90,8 +91,8 @@ impl<L: Log> JournalWriter<L> {
         self.let_go()
     }
 
-    /// Moves the write-ahead log into the journal's file, and releases lease and lock. Writes no
-    /// last checkpoint.
+    /// Moves the write-ahead log into the journal's file, and releases the lease and the lock of
+    /// the directory. Writes no last checkpoint.
     pub(super) fn let_go(self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
         let Self { id, mut heads, mut signer, proof, log, file, .. } = self;
@@ -124,7 +125,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Stamps and encodes the records, with a checkpoint if one is due.
+    /// Sets positions and hashes of the records, encodes the records, and makes their MAC. Also
+    /// signs a checkpoint if one is due. Returns `None` if there are no records.
     fn stamp(&mut self, records: &mut [Record]) -> Result<Option<StampedGroup>, Error> {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
         failpoint("before-append");

@@ -38,7 +38,7 @@ pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Number of segments on one level of the full-text table at which SQLite merges all of them in one
-/// write. SQLite's default of 16 would be reached soon after a backlog of 15 commits.
+/// write. SQLite's default of 16 is too small: a backlog of 15 commits would nearly reach it.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
 /// Number of database pages that a writer of an index merges after a commit, if a backlog has left
 /// out merges.
@@ -79,8 +79,8 @@ pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 pub const INDEX_NEAR_WAIT: Duration = Duration::from_secs(5);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
-/// Number of items that a query reads first. Only then may it start threads that read the other
-/// items.
+/// Number of items that a query reads first, on its own thread. Only after these items may the
+/// query start threads that read the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
 /// Time limit for the first items of a query. If reading them takes longer, further threads read
 /// the other items. Reading the first items from the page cache takes a third of this time.
@@ -108,9 +108,9 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of messages and refusals, up to the last of a tree, in which a search within the tree
-/// looks for the newest matches first. With a larger number, the search would read more matches
-/// than it shows.
+/// Number of rows of messages and refusals, up to the last row of a tree, in which a search within
+/// the tree first looks for the newest matches. With a larger number, the search would read more
+/// matches than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;

@@ -40,7 +40,7 @@ pub struct TrialRequest {
 /// A function that checks one payload of an answer. Its `Err` describes the defect.
 pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// The result of one check.
+/// The result of one check of the program under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecklistLine {
     /// The expected behaviour, such as `answers {urn:x}add`.
@@ -228,7 +228,7 @@ struct ListenerTrial {
     attempts: u32,
 }
 
-/// Why a delivery has no outcome.
+/// The reason why a delivery has no outcome.
 enum MissingOutcome {
     /// No program accepted the delivery.
     Nobody(String),
@@ -349,9 +349,9 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to the first request that the program gets. If the program is a child
-    /// process, the check has two steps. It first sends the request to a separate process on its
-    /// pipes, without a host, so that it can report the text that the program writes instead of an
-    /// answer. Then it sends the request through the host.
+    /// process, the kit first sends the request to a separate process on its pipes, without a host,
+    /// so that the kit can report the text that the program writes instead of an answer. Then the
+    /// kit sends the request through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -434,8 +434,8 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers the call `call` as a new attempt and checks the answer. The delivery also contains
-    /// results of other calls, which the listener has made; `results` is their number.
+    /// Delivers `call` as a new attempt and checks the answer. The delivery also contains `results`
+    /// further messages: results of other calls, as if the listener had made these calls.
     async fn of_call(
         &mut self,
         call: CallId,

@@ -78,8 +78,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Removes no
-    /// frame from the queue.
+    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Takes no frame:
+    /// [`Self::next`] still returns each of them.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -110,8 +110,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a call. A listener does so if a delivery builds on messages that it
-    /// does not remember.
+    /// Requests all messages of a call. A listener does so if a delivery builds on messages that
+    /// the listener does not remember.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }
@@ -121,8 +121,8 @@ impl KitConnection {
     }
 }
 
-/// Creates the answer that requests all messages of a call. A listener sends it if it does not
-/// remember the messages on which a delivery builds.
+/// Creates the answer that requests all messages of a call. A listener sends this answer if a
+/// delivery builds on messages that the listener does not remember.
 pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
@@ -151,7 +151,7 @@ impl FrameInput {
         Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
 
-    /// Reads once from the pipe. Returns false at the end of input.
+    /// Reads once from the pipe, and queues each complete frame. Returns false at the end of input.
     fn read(&mut self) -> io::Result<bool> {
         let count = self.from.read(&mut self.chunk)?;
         let mut rest = self.chunk.get(..count).unwrap_or_default();

@@ -16,16 +16,17 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Fails if the payload has no form in XML.
+    /// Fails if the payload cannot be written as XML.
     pub fn spawn<T: TypedPayload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, "")
     }
 
-    /// Opens a thread as [`Reply::spawn`] does. The pump cancels the thread when this call ends.
+    /// Opens a thread as [`Reply::spawn`] does, but bound to this call: when the call ends, the
+    /// pump cancels the thread.
     ///
     /// # Errors
     ///
-    /// Fails if the payload has no form in XML.
+    /// Fails if the payload cannot be written as XML.
     pub fn spawn_bound<T: TypedPayload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, " bound=\"true\"")
     }
@@ -48,7 +49,7 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Fails if the payload has no form in XML.
+    /// Fails if the payload cannot be written as XML.
     pub fn send_to_thread<T: TypedPayload>(
         self,
         thread: &ThreadId,

@@ -1,6 +1,6 @@
 //! The Rust kit for listeners that are programs of their own. It decodes deliveries, passes typed
-//! payloads to a handler and sends the answers. The environment decides whether the program serves
-//! as a child process or on NATS. The kit implements `docs/PROTOCOL.md`.
+//! payloads to a handler and sends the answers. Environment variables decide whether the program
+//! gets its deliveries as a child process or over NATS. The kit implements `docs/PROTOCOL.md`.
 //!
 //! **Invariant:** a listener reaches the pump only through its standard input and output, or
 //! through its NATS subjects; nothing in this module knows a pump.

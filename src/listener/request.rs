@@ -31,17 +31,17 @@ pub struct Request {
     pub timeout: Duration,
     /// Trace of this attempt, if any. Spans that the handler itself makes belong to this trace.
     pub trace: Option<TraceParent>,
-    /// Whether this delivery asks only for a preview of the call, because the call waits for a
+    /// Whether this delivery requests only a preview of the call, because the call waits for a
     /// person's decision. The kit passes such a delivery to the handler of
     /// [`super::Listener::on_preview`].
     pub asks_preview: bool,
-    /// Digest of the preview that a person approved together with the call; see [`Request::holds`].
+    /// Digest of the preview that a person approved together with the call; `None` if the call has
+    /// no approved preview. See [`Request::holds`].
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of earlier messages of the call that the pump left out of this delivery. The pump
-    /// leaves them out if the listener has reported that it remembers them. `None` if the delivery
-    /// contains all messages.
+    /// Number of earlier messages of the call that the pump left out of this delivery, because the
+    /// listener has reported that it remembers them. `None` if the delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }

@@ -124,8 +124,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// `thread` is a thread of a fork. Returns the records that it inherits from the source of the
-    /// fork. In these records, the ids of the source are replaced by the ids of the fork.
+    /// Returns the records that `thread`, a thread of a fork, inherits from the source of the fork.
+    /// In these records, the ids of the source are replaced by the ids of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

@@ -13,8 +13,8 @@ use crate::thread::{Fact, Record};
 /// Approximate bytes in memory of a fact, without the payload of its message.
 const FACT_BYTES: usize = 768;
 
-/// A cache of records by their hashes. Beyond its bounds, the record that was read longest ago is
-/// removed.
+/// A cache of records by their hashes. If the cache exceeds a limit, it drops the record that was
+/// read longest ago.
 #[derive(Debug)]
 pub(super) struct SharedRecords(BoundedCache<Digest, SharedRecord>);
 
@@ -33,8 +33,8 @@ impl Default for SharedRecords {
 }
 
 impl SharedRecords {
-    /// Returns the record with the hash `hash` for `thread`, if the record is in the cache. Removes
-    /// the record after the last thread that it opened has read it.
+    /// Returns the record with the hash `hash` for `thread`; `None` if the record is not in the
+    /// cache. Removes the record after the last thread that it opened has read it.
     pub fn read(&mut self, hash: Digest, thread: &ThreadId) -> Option<Record> {
         let mut shared = self.0.take(&hash)?;
         shared.unread.remove(thread);
@@ -47,9 +47,10 @@ impl SharedRecords {
         Some(record)
     }
 
-    /// Adds `record`, which `thread` has just read from the journal, for the other threads that it
-    /// opened. Does nothing if the record opened no other thread, or did not open `thread`: the
-    /// thread above may be the last one to read the record.
+    /// Adds `record`, which `thread` has just read from the journal, for the other threads that the
+    /// record opened. Does nothing if the record opened no other thread. Also does nothing if it
+    /// did not open `thread`: such a thread, for example the parent, may be the last one to read
+    /// the record.
     pub fn add(&mut self, record: &Record, hash: Digest, thread: &ThreadId) {
         let opened = record.facts.iter().filter_map(|fact| match fact {
             Fact::ThreadOpened { thread, .. } => Some(thread),

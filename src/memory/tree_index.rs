@@ -25,7 +25,7 @@ type RecordPositions = VecDeque<(Position, Digest)>;
 /// Positions of records by thread. The index covers one stretch of a tree's hash chain.
 #[derive(Debug, Default)]
 pub(super) struct TreeIndex {
-    /// Position and hash of the newest record in the index.
+    /// Position and hash of the newest record in the index; `None` if the index is empty.
     newest: Option<(Position, Digest)>,
     /// Position and hash of the record before the oldest record in the index. The position is 0 if
     /// the index contains the tree's first record.

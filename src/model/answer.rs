@@ -1,4 +1,4 @@
-//! Answers of models.
+//! Answers of models: the pieces of a streamed answer, and the summary at its end.
 
 use tokio::time::Instant;
 
@@ -14,10 +14,10 @@ pub enum AnswerChunk<'a> {
     /// Number of bytes that have newly arrived but are passed on only at the end of the stream,
     /// such as the bytes of a native call.
     Withheld(usize),
-    /// No request is sent to this route until this instant, because the provider requested a pause.
-    /// This event is sent repeatedly during the pause.
+    /// No request is sent to the route until the given instant, because the provider requested a
+    /// pause. This event is sent repeatedly during the pause.
     Waiting(&'a ModelRoute, Instant),
-    /// A request failed with this error. Another request may follow.
+    /// A request failed with the given error. Another request may follow.
     Failed(&'a Error),
     /// The answer begins again with a new request. The receiver must discard all pieces of the
     /// answer that it has received.
@@ -44,7 +44,7 @@ pub struct OwnBlock {
     pub json: String,
 }
 
-/// Reason why a model stopped.
+/// Reason why a model stopped writing its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// The model ended its answer by itself.
@@ -70,7 +70,7 @@ impl StopReason {
         }
     }
 
-    /// Parses the text of [`StopReason::as_str`].
+    /// Parses the text of [`StopReason::as_str`]. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Normal, Self::Calls, Self::Length, Self::Refused, Self::Unknown]
             .into_iter()
@@ -119,7 +119,8 @@ pub struct StreamEnd {
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,
-    /// Name of the model that answered, as its provider reports it.
+    /// Name of the model that answered, as its provider reports it; `None` if the provider reports
+    /// none.
     pub model: Option<String>,
 }
 

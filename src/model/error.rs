@@ -1,4 +1,4 @@
-//! Errors of model calls.
+//! Errors of model calls, and whether a retry or another route may help.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial, which runs recorded threads again, found no recorded answer to the prompt of this
-    /// turn. The trial has no budget, so it sends no requests to models on the network.
+    /// A trial found no recorded answer to the prompt of a turn. A trial runs recorded threads
+    /// again. This trial has no budget, so it sends no requests to models on the network.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -96,7 +96,7 @@ pub enum CallPhase {
 }
 
 impl CallPhase {
-    /// Returns the config key that sets the time-out of this phase.
+    /// Returns the config key that sets the time-out of the phase.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Connect => "connect_timeout",

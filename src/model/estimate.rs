@@ -17,7 +17,8 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// Adds estimates for missing counts.
+    /// Returns the counts, with estimates in place of those that the provider did not report.
+    /// `bytes_out` is the size of the answer.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
         TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),

@@ -91,7 +91,8 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// Replaces a key in a text that arrives in pieces, even if the key is split across pieces.
+/// Filter that replaces a key in a text that arrives in pieces, even if the key is split across
+/// pieces.
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,

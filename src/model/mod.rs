@@ -42,7 +42,7 @@ pub use wire::{WireSettings, plain_body};
 /// be sent.
 pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// Decides which requests of a model call may be sent. Is called before each request.
+/// Admission control for a model call: each request of the call needs permission before it is sent.
 pub trait CallAdmission: Send + Sync {
     /// Requests permission to send a request to `route`. `name` is the router's name for the route.
     /// `most` is the maximum number of requests that this model call may send to the route.
@@ -57,7 +57,7 @@ pub trait CallAdmission: Send + Sync {
 /// A running model call. Dropping it ends the call and closes its connection.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<StreamEnd, Error>> + Send + 'a>>;
 
-/// Receives the pieces of an answer, in order.
+/// Callback that receives the pieces of an answer, in order.
 pub type OnChunk<'a> = &'a mut (dyn FnMut(AnswerChunk<'_>) + Send);
 
 /// A source of model answers: a provider, a router, or a recording.

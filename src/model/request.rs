@@ -1,4 +1,4 @@
-//! Requests to models.
+//! Requests to models, in one form for all providers.
 
 use std::sync::Arc;
 
@@ -31,9 +31,10 @@ impl ChatRole {
 pub struct RequestOrigin {
     pub agent: ListenerName,
     pub thread: ThreadId,
-    /// Number of the turn among all turns of this agent in this thread, counted from 1.
+    /// Number of the turn among all turns of the agent in the thread, counted from 1.
     pub turn: u32,
-    /// Trace context, which is sent to providers. It has no influence on the answer.
+    /// Trace context, which is sent to providers; `None` if there is none. It has no influence on
+    /// the answer.
     pub trace: Option<TraceParent>,
 }
 
@@ -45,7 +46,7 @@ impl RequestOrigin {
     }
 }
 
-/// One model call.
+/// A request for one model call, in a form that is the same for all providers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {
     pub origin: RequestOrigin,
@@ -62,7 +63,7 @@ pub struct ModelRequest {
     /// tools, and only to providers that are known to accept it. For other providers, only the
     /// prompt states the limit.
     pub one_call: bool,
-    /// Maximum length of the answer, in tokens.
+    /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
 }
 
@@ -79,7 +80,7 @@ impl ModelRequest {
     }
 
     /// Returns the maximum tokens of the answer: the smaller of the request's bound and the
-    /// configured bound.
+    /// configured bound. Returns `None` if both are missing.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
     }
@@ -106,13 +107,13 @@ impl ChatMessage {
     }
 }
 
-/// A part of a message.
+/// A part of a message: text, a native call, the result of one, or an opaque block of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatBlock {
     Text(String),
     /// A native call that the model made.
     Call(ToolCall),
-    /// Result of the native call with this id.
+    /// Result of a native call, whose id is `id`.
     Result {
         id: String,
         text: String,

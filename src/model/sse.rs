@@ -35,7 +35,7 @@ impl<'a> SseEvent<'a> {
 #[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
 pub struct OverlongEvent;
 
-/// Decodes a stream of bytes to events.
+/// Decoder of a stream of bytes into events.
 #[derive(Debug, Default)]
 pub struct SseDecoder {
     /// A line whose end has not been read yet.
@@ -46,7 +46,8 @@ pub struct SseDecoder {
     /// Whether the last line ended with CR. If so, a following LF belongs to the same line end.
     after_cr: bool,
     after_first_line: bool,
-    /// Whether the current event was returned already. If so, it is dropped before the next event.
+    /// Whether the caller has already received the current event. If so, the event is dropped
+    /// before the next one is read.
     is_old: bool,
 }
 
@@ -80,8 +81,8 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream whose final empty line is missing. An empty line normally
-    /// ends each event.
+    /// Returns the last event of a stream that lacks the empty line at the end of this event.
+    /// Returns `None` if the last event was ended by its empty line.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;

@@ -52,7 +52,7 @@ impl TokenPrice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTerms {
     pub route: ModelRoute,
-    /// Maximum tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together; `None` if the config states none.
     pub context_window: Option<u64>,
     /// Maximum tokens of one answer, or `None` if unbounded.
     pub max_tokens: Option<u32>,
@@ -159,7 +159,7 @@ impl ModelTerms {
         cost.unwrap_or_default()
     }
 
-    /// Returns the currency of all routes, such as `USD`.
+    /// Returns the currency of all routes, such as `USD`; `None` if no route has a price.
     pub fn currency(&self) -> Option<&str> {
         self.0.iter().find_map(|term| Some(term.price.as_ref()?.currency.as_str()))
     }

@@ -113,20 +113,21 @@ impl BlockingClient {
         response.unwrap_or_else(|| Err(ended()))
     }
 
-    /// Returns a recent permission error that explains a missing response from `subject`.
+    /// Returns a recent permission error that explains a missing response from `subject`; `None` if
+    /// there is no such error.
     pub fn denied(&self, subject: &str) -> Option<PermissionError> {
         let since = Instant::now().checked_sub(limits::NATS_CONNECT_TIMEOUT)?;
         self.denials.request_denied(subject, since)
     }
 
-    /// Sends a request to all subscribers of a subject. The receiver gets each response until the
-    /// timeout has passed or the receiver is dropped.
+    /// Sends a request to all subscribers of a subject. The returned receiver gets each response
+    /// until the timeout of the request has passed or the receiver is dropped.
     pub fn request_from_all(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |_| false)
     }
 
-    /// Like [`BlockingClient::request_from_all`], but the receiver ends at once if the subject has
-    /// no subscriber.
+    /// Sends a request as [`BlockingClient::request_from_all`] does. If the subject has no
+    /// subscriber, the returned receiver ends at once.
     pub fn request_from_listeners(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |answer| answer.status == Some(async_nats::StatusCode::NO_RESPONDERS))
     }

@@ -35,8 +35,8 @@ pub struct Options {
     /// client learns the addresses of the cluster's other servers.
     pub servers: Vec<String>,
     pub credentials: NatsCredentials,
-    /// PEM file of the certificates to trust instead of the system's certificates. A connection
-    /// with this option requires TLS.
+    /// PEM file of the certificates to trust instead of the system's certificates; `None` to trust
+    /// the system's certificates. A connection with this option requires TLS.
     pub ca: Option<PathBuf>,
 }
 
@@ -52,8 +52,8 @@ pub enum NatsCredentials {
     Password {
         user: String,
         password: NatsPassword,
-        /// Name of the environment variable that holds the password. Listeners do not get this
-        /// variable.
+        /// Name of the environment variable that holds the password, which listeners do not get;
+        /// `None` if the password comes from a file.
         variable: Option<String>,
     },
 }

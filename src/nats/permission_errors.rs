@@ -56,7 +56,8 @@ impl fmt::Display for DeniedOperation {
 }
 
 impl DeniedOperation {
-    /// Parses the text of an error that a NATS server reports.
+    /// Parses the text of an error that a NATS server reports. Returns `None` if the text is no
+    /// permission error.
     fn parse(server_error: &str) -> Option<Self> {
         let (_, what) = server_error.split_once("Permissions Violation for ")?;
         let mut quoted = what.split('"').skip(1).step_by(2).map(str::to_owned);
@@ -102,7 +103,8 @@ impl PermissionErrors {
         Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
     }
 
-    /// If a server's error is a permission error, records and returns the permission error.
+    /// Records and returns the permission error that the text `server_error` of a server reports.
+    /// Returns `None` if the text is no permission error.
     pub(super) fn note(&self, server_error: &str) -> Option<PermissionError> {
         let denied = PermissionError {
             who: Arc::clone(&self.0.who),
@@ -138,14 +140,16 @@ impl PermissionErrors {
         found.map(|(_, denied)| denied.clone())
     }
 
-    /// Returns the permission error for publishes to `subject` since `since`.
+    /// Returns the last permission error for a publish to `subject`, at the time `since` or later.
+    /// Returns `None` if there is no such error.
     pub fn publish_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.last(|at, what| {
             at >= since && matches!(what, DeniedOperation::Publish(denied) if denied == subject)
         })
     }
 
-    /// Returns the last permission error for a publish to a subject that begins with `prefix`.
+    /// Returns the last permission error for a publish to a subject that begins with `prefix`;
+    /// `None` if there is no such error.
     pub fn publish_denied_below(&self, prefix: &str) -> Option<PermissionError> {
         self.last(|_, what| matches!(what, DeniedOperation::Publish(denied) if denied.starts_with(prefix)))
     }
@@ -172,7 +176,8 @@ impl PermissionErrors {
         recent.iter().filter(|(at, _)| *at > after).cloned().collect()
     }
 
-    /// Returns the last permission error for a subscription to a subject that begins with `prefix`.
+    /// Returns the last permission error for a subscription to a subject that begins with `prefix`;
+    /// `None` if there is no such error.
     pub fn subscription_denied(&self, prefix: &str) -> Option<PermissionError> {
         self.last(|_, what| {
             matches!(what, DeniedOperation::Subscribe { subject, .. } if subject.starts_with(prefix))
@@ -180,7 +185,8 @@ impl PermissionErrors {
     }
 
     /// Returns the permission error that explains a missing response from `subject`: a denied
-    /// publish since `since`, or a denied subscription to the inbox.
+    /// publish since `since`, or a denied subscription to the inbox. Returns `None` if there is
+    /// neither.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

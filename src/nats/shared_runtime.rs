@@ -28,8 +28,8 @@ struct RuntimeShared {
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Tells the background thread to stop driving the runtime. If the thread is not waiting for
-    /// this signal yet, the signal is kept.
+    /// Signal to the background thread to stop driving the runtime. If the thread is not waiting
+    /// for the signal yet, the signal is kept.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }

@@ -33,8 +33,7 @@ use crate::telemetry::SpanExporter;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
 
-/// Reason why an agent cannot run in another process than its pump. `names` lists the agents that
-/// can run in another process.
+/// Reason why an agent cannot run in another process than the pump.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config has `nats = true`, so there is no agent to host")]
@@ -106,7 +105,7 @@ pub struct HostedAgents {
     exporter: Option<SpanExporter>,
 }
 
-/// An agent that can get another config while its host runs.
+/// A hosted agent whose config can be replaced while it runs.
 struct ReloadableAgent {
     name: ListenerName,
     relay: RemoteSink,
@@ -246,14 +245,14 @@ impl HostedAgents {
         Ok(())
     }
 
-    /// Returns the health monitor of these agents. The monitor stays usable after the agents have
-    /// stopped.
+    /// Returns the health monitor of the hosted agents. The monitor stays usable after the agents
+    /// have stopped.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
 
-    /// Refuses new deliveries. Returns when every running turn has ended and its answer has reached
-    /// the pump.
+    /// Refuses new deliveries to the hosted agents. Returns when every running turn has ended and
+    /// its answer has reached the pump.
     pub async fn stop(self) {
         // The send fails if every agent has already ended.
         self.stop.send(true).ok();
@@ -290,7 +289,7 @@ fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
     RemoteSink::new(client, ListenerSubjects::new(&config.name, name), runtime::Handle::current())
 }
 
-/// Makes the hosts of the agents of one config. A host runs one agent in this process.
+/// Factory for the hosts of the agents of one config. A host runs one agent in this process.
 struct HostedAgentFactory<'c> {
     config: &'c Config,
     models: ConfiguredModels,
@@ -344,8 +343,8 @@ struct HostedAgent {
     relay: RemoteSink,
 }
 
-/// A thread history that contains no records. The journal is on the machine of the pump, and the
-/// pump transfers the threads.
+/// A thread history without records, for a process without a journal. The journal is on the machine
+/// of the pump, and the pump transfers the threads.
 struct NothingRecorded;
 
 impl ThreadHistory for NothingRecorded {

@@ -16,11 +16,11 @@ use crate::model::{
 };
 use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 
-/// An agent, with a span for each of its turns.
+/// An agent that records a span for each of its turns, if the trace of the turn is exported.
 pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
-    /// The first route that a model call of the agent tries.
+    /// The route, a provider and one of its models, that a model call of the agent tries first.
     pub route: ModelRoute,
     pub tracer: SpanTracer,
 }
@@ -60,7 +60,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
     }
 }
 
-/// A model, with a span for each of its calls.
+/// A model that records a span for each of its calls, if the trace of the call is exported.
 #[derive(Debug)]
 pub(super) struct TracedModel {
     model: SharedModel,

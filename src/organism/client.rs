@@ -14,7 +14,8 @@ use crate::service::{ServiceClient, ServiceTransport, SocketTransport, announcem
 
 pub struct OrganismClient {
     service: ServiceClient,
-    /// The organism that was started for this client and ends with it.
+    /// The organism that was started for this client and ends with the client; `None` if the client
+    /// uses an organism that was already running.
     own: Option<Box<Organism>>,
 }
 
@@ -92,7 +93,7 @@ impl OrganismClient {
         }
     }
 
-    /// Whether the organism was started for this client and ends with it.
+    /// Whether the organism was started for this client and ends with the client.
     pub fn is_own(&self) -> bool {
         self.own.is_some()
     }

@@ -3,7 +3,7 @@
 //!
 //! A client sends one request line and receives response lines ([`encoding`]): first a receipt,
 //! then a result for every call that the client waits for. The connection ends after the last
-//! response, unless the request asks to keep the connection open for another request.
+//! response, unless the request states that the client may send another request.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -56,7 +56,7 @@ pub struct ControlContext {
     is_busy: bool,
 }
 
-/// The pumps to which requests are passed on.
+/// The pumps to which the control socket passes requests on.
 #[derive(Clone)]
 enum PumpBackend {
     One(Arc<PumpService>),
@@ -101,7 +101,8 @@ impl ControlContext {
         Self { is_busy: true, patience, ..self.clone() }
     }
 
-    /// Records a refusal in the journal, if this process runs a pump.
+    /// Records a refusal in the journal of a pump of this process. If no pump runs here, logs the
+    /// refusal.
     async fn record_denied(&self, denied: &DeniedCaller) {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
@@ -259,7 +260,8 @@ impl ControlServer {
     }
 }
 
-/// Limits the number of simultaneous connections.
+/// The limits for simultaneous connections: for connections that are served, and for connections
+/// that are being refused.
 struct ConnectionBound {
     served: Arc<Semaphore>,
     refused: Arc<Semaphore>,
@@ -276,9 +278,8 @@ impl Default for ConnectionBound {
 
 impl ConnectionBound {
     /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
-    /// of connections. A connection beyond the maximum needs a permit, too, while it is being
-    /// refused. If too many connections are being refused at the same time, waits until one of the
-    /// refusals has ended.
+    /// of connections. A connection beyond the maximum needs a permit for its refusal. If too many
+    /// connections are being refused at the same time, waits until one of the refusals has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),
@@ -287,9 +288,9 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on a task of its own until the control socket is closed, which changes
-/// `closed`. Then serves the connections that still wait to be accepted, because their clients
-/// expect a response.
+/// Serves each connection on its own task until `closed` reports that the control socket is closed.
+/// Then serves the connections that still wait to be accepted, because their clients expect a
+/// response.
 ///
 /// If the sender of `closed` is dropped instead, the pump has ended without closing the socket.
 /// Then returns at once, and the waiting connections get no response.
@@ -389,7 +390,7 @@ struct ControlConnection {
     /// Delays an orderly stop of the server. The stop waits for the connection until this sender is
     /// dropped.
     serving: Option<mpsc::Sender<()>>,
-    /// Turns true when the socket is closed. From then on, no further request is read.
+    /// True once the socket is closed. From then on, the connection reads no further request.
     closed: watch::Receiver<bool>,
 }
 
@@ -454,8 +455,8 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is one of the read-only queries that a command sends before its actual
-/// request.
+/// Whether a request is one of the read-only queries that a command sends before the request for
+/// which it was started.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -486,8 +487,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client disconnects before the end. After a disconnect,
-    /// does not wait for the results of calls, so that the connection soon becomes free.
+    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, does
+    /// not wait for the results of calls, so that the place of the connection soon becomes free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -556,7 +557,7 @@ fn aborted() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
-/// Reads the requests of one connection.
+/// Reader of the requests of one connection.
 struct RequestReader {
     read: OwnedReadHalf,
     /// Bytes that have arrived after the last complete request.
@@ -601,7 +602,7 @@ impl RequestReader {
     }
 }
 
-/// Writes the responses of one connection as long as the client reads them.
+/// Writer of the responses of one connection. A write fails if the client does not read in time.
 struct ResponseWriter {
     write: OwnedWriteHalf,
     patience: Duration,

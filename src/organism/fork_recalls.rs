@@ -83,7 +83,8 @@ struct SearchedCalls {
     reopened: HashMap<CallId, CallId>,
 }
 
-/// Searches the sources of forks. Keeps the calls of the most recently searched trees in memory.
+/// Search for results in the sources of forks. Keeps the calls of the most recently searched trees
+/// in memory.
 struct SourceSearch {
     data: PathBuf,
     sources: Vec<PathBuf>,
@@ -96,7 +97,8 @@ impl SourceSearch {
         Self { data, sources, trees }
     }
 
-    /// Opens a reader of the journal that contains this tree.
+    /// Opens a reader of the journal that contains the tree of `root`. Returns `None` if no journal
+    /// contains the tree.
     fn source_reader(&self, root: &ThreadId) -> Result<Option<JournalReader>, Error> {
         for journal in &self.sources {
             let reader = JournalReader::open(journal)?;
@@ -201,7 +203,7 @@ impl SearchedCalls {
     }
 }
 
-/// Approximate bytes of a call in memory.
+/// Approximate number of bytes that one call takes in memory.
 const CALL_BYTES: usize = 400;
 
 /// Reads the result of a call from the record that closed it.

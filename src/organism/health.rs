@@ -24,7 +24,7 @@ pub(super) struct PumpHealth {
     pub models: Arc<ModelCounts>,
     /// Progress of the index; `None` if this process does not keep an index of the journal.
     pub index: Option<Arc<IndexLag>>,
-    /// Counts of the alerts of this pump, if its config has alerts.
+    /// Counts of the alerts of this pump; `None` if the config has no alerts.
     pub alerts: Option<Arc<AlertMetrics>>,
 }
 
@@ -34,7 +34,7 @@ impl PumpHealth {
         Self { counts, models, index: None, alerts: None }
     }
 
-    /// Returns the number of deliveries in flight.
+    /// Returns the number of deliveries that are in flight at the pump.
     pub fn under_way(&self) -> u64 {
         self.counts.under_way()
     }
@@ -56,8 +56,8 @@ impl PumpHealth {
     }
 }
 
-/// Reports the health of an organism. Cheap to clone. The monitor stays usable after the organism
-/// has ended.
+/// Monitor of an organism's health. Cheap to clone. The monitor stays usable after the organism has
+/// ended.
 #[derive(Clone)]
 pub struct HealthMonitor {
     name: Arc<str>,
@@ -69,7 +69,8 @@ pub struct HealthMonitor {
 #[derive(Clone)]
 enum WatchedPumps {
     One(PumpHealth),
-    /// This process runs the pumps of some partitions. The map states which ones run at the moment.
+    /// This process runs the pumps of some partitions. The map states which partitions these are
+    /// now.
     Several(Arc<PartitionMap>),
     /// No pump runs here: the process hosts agents for pumps elsewhere.
     Elsewhere(Arc<HostedHealth>),
@@ -78,7 +79,7 @@ enum WatchedPumps {
 /// Health of the agents that this process hosts for pumps elsewhere.
 pub(super) struct HostedHealth {
     pub models: Arc<ModelCounts>,
-    /// The connection of each agent.
+    /// The connection to NATS of each hosted agent.
     pub connections: Vec<(ListenerName, Client)>,
     /// Turns true when the hosted agents must stop.
     pub stopped: watch::Receiver<bool>,
@@ -103,7 +104,7 @@ impl HostedHealth {
 pub struct ReadinessProblem {
     /// Kind of the problem, from a closed list.
     pub what: &'static str,
-    /// Explanation of the problem in one sentence.
+    /// Explanation of the problem to an operator, in one sentence.
     pub why: String,
     /// The partition that the problem concerns. `None` if it concerns the whole organism.
     pub partition: Option<u32>,

@@ -66,7 +66,7 @@ impl SharedHosts {
         }
     }
 
-    /// Returns the hosts among `hosts` that are not in use.
+    /// Returns those of the given hosts that the pump does not use at present.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         let in_use = self.all();
         let is_used =
@@ -74,7 +74,7 @@ impl SharedHosts {
         hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
     }
 
-    /// Removes and returns all hosts, so that the pump can end them.
+    /// Removes and returns all hosts, so that the pump can end them. Later calls return no hosts.
     pub fn take(&self) -> Vec<Arc<dyn Host>> {
         let hosts = self.all().take();
         hosts.into_iter().flatten().map(|(_, host)| host).collect()
@@ -180,7 +180,8 @@ impl HostFactory {
     }
 }
 
-/// Drains all hosts at the same time, so that a slow host does not delay the others.
+/// Drains all hosts at the same time, so that a slow host does not delay the others. A draining
+/// host refuses new deliveries, and its running deliveries may end within a time limit.
 pub(super) async fn drain_all(hosts: &[Arc<dyn Host>]) {
     let drains = hosts.iter().cloned().map(|host| {
         tokio::spawn(async move {

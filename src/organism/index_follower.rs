@@ -113,7 +113,7 @@ impl IndexFollower {
         Arc::clone(&self.lag)
     }
 
-    /// Waits for the thread, which ends with its pump.
+    /// Waits until the thread has ended. The thread ends when its pump ends.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("the thread that writes the index panicked");
@@ -137,7 +137,7 @@ struct FollowerThread {
     recorded: watch::Receiver<Position>,
     ended: watch::Receiver<()>,
     lag: Arc<IndexLag>,
-    /// The last position of the journal when the thread last looked, and the time of that look in
+    /// The last position of the journal at the thread's latest check, and the time of this check in
     /// microseconds since 1970.
     seen: (Position, i64),
 }
@@ -237,7 +237,7 @@ impl FollowerThread {
         self.is_in_time(async move { tokio::time::sleep(span).await }, None)
     }
 
-    /// Whether `future` ends before the pump ends, and within `patience`.
+    /// Whether `future` completes within `patience`, and before the pump ends.
     fn is_in_time(&self, future: impl Future<Output = ()>, patience: Option<Duration>) -> bool {
         let mut ended = self.ended.clone();
         let patience = patience.unwrap_or(Duration::MAX);
@@ -253,8 +253,8 @@ impl FollowerThread {
     }
 }
 
-/// Returns the wait after a failure. `failures` is the number of consecutive failures before this
-/// one.
+/// Returns how long the index thread waits after a failure. `failures` is the number of consecutive
+/// failures before the present failure.
 fn retry_after(failures: u32) -> Duration {
     let factor = 2u32.saturating_pow(failures);
     limits::INDEX_RETRY.saturating_mul(factor).min(limits::INDEX_RETRY_MAX)

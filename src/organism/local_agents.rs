@@ -51,7 +51,7 @@ pub(super) fn agents(
     Ok(hosts)
 }
 
-/// Reads threads for agents that run on other machines.
+/// Source from which agents on other machines get the messages of their threads.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,

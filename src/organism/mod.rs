@@ -110,7 +110,7 @@ pub enum Error {
     /// The built-in schemas do not load, which is a bug.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
-    /// Keys are missing. Reported only if no running organism was found, see
+    /// API keys of models are missing. Reported only if no running organism was found, see
     /// [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
@@ -119,20 +119,20 @@ pub enum Error {
     Preview { detail: String },
     #[error("the organism has stopped; its log has the reason")]
     Stopped,
-    /// The command needs an organism with only one partition.
+    /// The command needs an organism with only one partition, and this organism has several.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// A pump of this process can take another config only at a restart of the organism.
+    /// The running organism cannot take another config until it is restarted.
     #[error(
         "this organism takes another config at a restart alone: workflow runs that were open at its \
          start are on definitions of an earlier config, or another program embeds it"
     )]
     NotReloadable,
-    /// Another process announced that it starts the organism, and did not open the socket in time.
-    /// The command ends without an effect.
+    /// Another process has announced that it starts the organism, but has not opened the control
+    /// socket in time. The command has had no effect.
     #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
@@ -142,7 +142,7 @@ pub enum Error {
     /// name that belongs to no such agent.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
-    /// A hosted process tried to start an organism of its own.
+    /// A process that this organism hosts has tried to start an organism.
     #[error(
         "this process runs in the listener `{listener}` of this very organism, and a hosted \
          process starts no pump; start `organism run` outside of it"
@@ -214,8 +214,8 @@ pub struct Organism {
     reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Responder that tells other processes up to which position this host has a copy of the
-    /// journal. It runs until it is dropped.
+    /// Responder that reports to other processes up to which position this host has a copy of the
+    /// journal. The responder runs until this field is dropped.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -294,8 +294,8 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks that the keys of the config's models are present. A start requires these keys in addition
-/// to a valid config.
+/// Checks that the API keys of the config's models are present. A start needs these keys in
+/// addition to a valid config.
 fn check_start(config: &Config) -> Result<(), Error> {
     let missing = config.keys_missing_here();
     if missing.is_empty() {
@@ -317,8 +317,8 @@ fn open_control_socket(
     control::ControlServer::open(&path, context).map_err(failed)
 }
 
-/// Makes the core of a pump, which contains the pump's state and the rules that change it. The
-/// state is still empty.
+/// Makes the core of a pump with an empty state. The core contains the pump's state and the rules
+/// that change this state.
 fn core(config: &Config) -> ResidentCore {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
     ResidentCore::new(core.with_operators(config.operators.clone()), config.data.clone())

@@ -131,7 +131,7 @@ impl ModelCounts {
     }
 }
 
-/// A model whose calls are counted.
+/// A model that counts its calls, with their tokens and cost.
 #[derive(Debug)]
 struct MeteredModel {
     model: SharedModel,

@@ -20,7 +20,7 @@ use crate::trace::SpanTracer;
 #[derive(Debug, Default)]
 pub struct ConfiguredModels(HashMap<String, ConfiguredModel>);
 
-/// A model together with its [`ModelTerms`].
+/// A model with its [`ModelTerms`], which are the prices and token limits of the model's routes.
 #[derive(Debug, Clone)]
 pub struct ConfiguredModel {
     pub model: SharedModel,

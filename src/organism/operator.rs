@@ -1,5 +1,5 @@
-//! Makes and records the actions of an operator on the organism as a whole. An action states who
-//! acts.
+//! Makes and records operators' actions on the organism as a whole. Each action states which
+//! operator acts.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::pump::ResidentCore;
 use crate::pump::core::Event;
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Makes an action whose operator is the user of this process.
+/// Makes an action of the operator who is the user of this process.
 pub fn action(
     verb: OperatorVerb,
     note: &str,

@@ -59,8 +59,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Responder that tells other processes up to which position this process has copies of the
-    /// journals of its partitions. It also does this for broken partitions.
+    /// Responder that reports to other processes up to which position this process has copies of
+    /// its partitions' journals. It also reports this for broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.

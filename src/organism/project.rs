@@ -57,8 +57,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether `data` is another directory than the data directory of this config. If true,
-        /// this config can begin a new journal in its own directory.
+        /// Whether `data` differs from the data directory of the present config. In this case, the
+        /// project can begin a new journal in its own directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -79,8 +79,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default data directory that belongs to another project or to no project. Its organism has the
-/// same name as the organism of the present project.
+/// A data directory whose organism has the same name as the organism of the present project. The
+/// directory belongs to another project, or to no project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
@@ -150,8 +150,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     is_bound(directories).map(drop)
 }
 
-/// Whether the directories are bound to their project; false if they are bound to none. Refuses
-/// those of another project.
+/// Whether the directories are bound to their project; false if they are bound to no project. Fails
+/// if they are bound to another project.
 fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     let ProjectFolders { project, data, .. } = directories;
     let ours = project.path.clone();

@@ -62,7 +62,8 @@ pub fn first_different_prompts<E>(
     PromptSearch { first: None, uncompared }
 }
 
-/// Returns the unified diff of two requests. `None` if they differ only in ids and dates.
+/// Returns the unified diff of two requests, or `None` if the requests differ only in ids and
+/// dates.
 fn request_diff(
     comparison: &ThreadComparison,
     pair: &PromptPair,

@@ -25,7 +25,7 @@ use crate::model::ModelRequest;
 use crate::model::tokens::RequestSize;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
-/// Selects the turn whose prompt is previewed.
+/// Selection of the turn whose prompt is previewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnSelector {
     /// The first turn for an example task, which is generated from the agent's schema.
@@ -140,7 +140,7 @@ fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)>
     tasks
 }
 
-/// An agent, and the delivery for the turn that the agent would take now.
+/// An agent, with the delivery for the turn that the agent would take now.
 pub struct PreviewInput {
     pub agent: ModelAgent,
     pub delivery: Delivery,

@@ -58,12 +58,13 @@ impl SharedRules {
     }
 }
 
-/// Reloads the config of a running organism, in every pump of this process. Cheap to clone.
+/// Service that reloads the config of a running organism, in every pump of this process. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct ReloadService(Arc<ReloadState>);
 
 struct ReloadState {
-    /// Lock that is held during a whole reload, so that reloads are served one after another.
+    /// Lock that a reload holds until its end, so that only one reload runs at a time.
     reloading: AsyncMutex<()>,
     /// The pumps that run in this process, by partition. An organism without partitions has one
     /// pump. The value is `None` for a pump that cannot reload.
@@ -87,8 +88,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// Everything that one pump needs to change to the next config. A reload first prepares this for
-/// all pumps, and only then lets the pumps change their configs.
+/// The config, settings and hosts with which one pump can switch to the next config. A reload first
+/// prepares this for all pumps, and only then switches the pumps.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,

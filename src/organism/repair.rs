@@ -54,8 +54,8 @@ impl AcceptedDamage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
-    /// Positions of payloads whose blanking the repair accepted, at most
-    /// [`limits::ACTION_DETAILS_MAX`] in one repair.
+    /// Positions of the redacted payloads that the repair accepted. One repair accepts at most
+    /// [`limits::ACTION_DETAILS_MAX`].
     pub redacted: Vec<Position>,
 }
 
@@ -118,7 +118,8 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the positions of blanked payloads that no operator has accepted before.
+/// Finds the positions of redacted payloads, whose bytes were overwritten, that no operator has
+/// accepted before. Returns only as many as one action can list.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;

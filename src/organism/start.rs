@@ -195,7 +195,7 @@ fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     })))
 }
 
-/// A task that is aborted when this value is dropped.
+/// A spawned task that is aborted when this value is dropped.
 pub(super) struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

@@ -238,7 +238,8 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Returns an error if the digest of a rebuilt request differs from the recorded digest.
+    /// Returns an error, with `why` as its reason, if the turn recorded another digest for its
+    /// request than `digest`, the digest of the rebuilt request.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {

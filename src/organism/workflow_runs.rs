@@ -41,7 +41,7 @@ pub(super) struct WorkflowRuns {
 /// Maximum records in memory while the journal is searched.
 const RECORDS_AT_ONCE: u64 = 1_000;
 
-/// Reads ended runs from the journal.
+/// Source of the ended runs that the journal contains.
 pub(super) struct JournalRuns {
     pub data: PathBuf,
     pub memory: Arc<JournalMemory>,

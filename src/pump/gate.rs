@@ -56,7 +56,7 @@ pub struct Checked {
     /// for any other payload.
     primitive: Option<Primitive>,
     /// The payload inside a `spawn-thread` or `send-to-thread`, checked as a payload of the same
-    /// sender.
+    /// sender. `None` if there is no inner payload.
     inner: Option<Box<Checked>>,
 }
 
@@ -217,9 +217,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of a correct payload with the name `name`, for a refusal. Where `name` is
-    /// a payload to the core that contains another payload, such as `spawn-thread`, the example
-    /// contains one that `sender` may send.
+    /// Returns an example of a correct payload with the name `name`, for a refusal; `None` if there
+    /// is no example. Where `name` is a payload to the core that contains another payload, such as
+    /// `spawn-thread`, the example contains one that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -236,8 +236,9 @@ impl Gate {
         system::example(&name.local, inner)
     }
 
-    /// Returns an example of a payload with this name. Takes the example from the cache if
-    /// possible, because making one costs far more than a refusal may cost.
+    /// Returns an example of a payload with this name, or `None` if there is no short example.
+    /// Takes the example from the cache if possible, because making one costs far more than a
+    /// refusal may cost.
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.
@@ -252,8 +253,8 @@ impl Gate {
         example
     }
 
-    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. Checks the
-    /// payload inside it as if its sender had sent that payload alone.
+    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. If it contains
+    /// another payload, checks that payload as if `sender` had sent it alone.
     fn read_primitive(
         &self,
         sender: &ListenerName,

@@ -132,10 +132,10 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` back to
-    /// memory. If the open calls of such a tree only wait for persons or timers, and the limit for
-    /// such trees is reached, the tree stays in the store of the snapshot instead. All trees that
-    /// are not in `stored.live` also stay there.
+    /// Returns this core with the state of a snapshot, and with the trees in `stored.live` in
+    /// memory. Of these trees, those whose open calls only wait for persons or timers stay in the
+    /// snapshot's store when the limit for such trees is reached. All trees that `stored.live` does
+    /// not name also stay there.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -161,7 +161,8 @@ impl ResidentCore {
         Ok(core)
     }
 
-    /// Writes everything that is in memory into the store, and returns the state for a snapshot.
+    /// Writes all trees and client keys in memory into the store of those outside memory, and
+    /// returns the state for a snapshot.
     pub fn into_stored(self) -> Result<StoredState, Error> {
         let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
@@ -194,12 +195,12 @@ impl ResidentCore {
         Ok(StoredState { common: state.common(), live, store })
     }
 
-    /// Whether any write to the working file has failed.
+    /// Whether any write to the working file, which holds the trees outside memory, has failed.
     pub fn has_store_failed(&self) -> bool {
         self.resting.as_ref().is_some_and(|resting| resting.store.has_failed())
     }
 
-    /// Applies `change` to the inner [`Core`], for example to set its contracts before the boot.
+    /// Applies `change` to the inner [`Core`], for example to set the contracts before the boot.
     #[must_use]
     pub fn map(self, change: impl FnOnce(Core) -> Core) -> Self {
         Self { core: change(self.core), ..self }
@@ -210,7 +211,8 @@ impl ResidentCore {
         Ok(Self { core: change(self.core)?, ..self })
     }
 
-    /// Applies a record as [`Core::replay`] does.
+    /// Brings back the trees and client keys that a record concerns, then applies the record as
+    /// [`Core::replay`] does.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
         self.recall_tree(&record.tree)?;
         for root in self.core.trees_of_hand_overs(record) {
@@ -269,7 +271,8 @@ impl ResidentCore {
         self.core.answer_arrived(listener, call, attempt, at);
     }
 
-    /// Brings back the tree with this root, if it has left memory. Returns whether it had left.
+    /// Brings back the tree with this root, if the tree has left memory. Returns whether a tree was
+    /// brought back.
     pub fn recall_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let is_recalled = self.restore_tree(root)?;
         if is_recalled {
@@ -536,15 +539,15 @@ impl WaitingTrees {
     }
 }
 
-/// Returns the name of a client key in the store. The name contains a zero byte, which no id of a
-/// thread contains.
+/// Returns the name under which a client key is stored. The name contains a zero byte, which no id
+/// of a thread contains.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
 /// Updates the stored texts of the trees in `outside`, which have left memory with open calls, for
-/// a snapshot. If the pump was stopped for some time since a text was written, the updated text
-/// extends the time-outs of the tree's calls by that time.
+/// a snapshot. If the pump has stood still since a text was written, the time-outs in the updated
+/// text are later by that time.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

@@ -36,7 +36,7 @@ pub struct SnapshotMaker {
     checkpoints: Option<SyncSender<Position>>,
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The last checkpoint that was announced.
+    /// Position of the last checkpoint that was announced to the thread.
     announced: Position,
 }
 
@@ -55,7 +55,7 @@ pub struct SnapshotPlan {
 }
 
 impl SnapshotMaker {
-    /// Starts the thread.
+    /// Starts the thread that makes snapshots.
     pub fn start(plan: SnapshotPlan) -> Result<Self, Error> {
         // Queue: one place, because a checkpoint covers all earlier ones.
         let (checkpoints, inbox) = sync_channel(1);
@@ -197,8 +197,8 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Begins with the state of the earlier snapshot in `base`. If `base` has no snapshot, begins
-    /// with an empty state in the stores that `base` provides.
+    /// Returns the state of the earlier snapshot in `base`, from which the replay begins. If `base`
+    /// has no snapshot, returns an empty state in the stores that `base` provides.
     fn begin(
         base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,

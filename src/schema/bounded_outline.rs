@@ -17,8 +17,8 @@ const NOTE_CHARS: usize = 120;
 const CHOICES: usize = 12;
 /// Number of bytes that an outline reserves for sentences about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Number of a payload's parameters at which an attempt to describe the payload is abandoned,
-/// because no description has room for so many.
+/// Maximum number of parameters in an attempt to describe a payload. An attempt with more
+/// parameters is abandoned, because no outline has room for so many.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length

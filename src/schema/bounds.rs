@@ -1,10 +1,10 @@
 //! Bounds the cost of compiling a schema and of validating texts against it, before libxml2 gets
 //! the schema.
 //!
-//! The check analyses the documents: the number of particles in each content model after its
-//! references to groups are replaced by the groups, the product of bounded repetitions inside one
-//! another, and the repetitions and nesting in patterns. A schema that passes is still compiled in
-//! a child process with a time limit.
+//! The check limits three things: the number of particles in each content model, with references to
+//! groups expanded; the product of bounded repetitions inside one another; and the repetitions and
+//! the nesting in patterns. A schema that passes is still compiled in a child process with a time
+//! limit.
 
 use std::collections::HashMap;
 

@@ -50,7 +50,8 @@ pub struct TextContent {
     /// Number of further choices that `choices` leaves out.
     #[serde(rename = "more_choices", skip_serializing_if = "is_zero")]
     pub more_choices: usize,
-    /// The permitted range, such as `1 to 9` or `at most 58 characters`.
+    /// The permitted range, such as `1 to 9` or `at most 58 characters`; `None` if there is no
+    /// limit.
     #[serde(rename = "range", skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
 }
@@ -184,12 +185,12 @@ impl<'a> DescribedTypes<'a> {
     }
 }
 
-/// Describes the elements of a schema model, down to a limited depth.
+/// A describer of the elements of a schema model, down to a limited depth.
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
-    /// Number of further child elements that may occur before the description leaves out attributes
-    /// and children. Each described child element reduces the number by one.
+    /// Number of further child elements that the description may describe with their attributes and
+    /// children. Each described child element reduces the number by one.
     left: Cell<usize>,
     /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,

@@ -23,7 +23,8 @@ const OPTIONAL_DEPTH: usize = 3;
 /// choices, and generates one candidate with optional parts and one without.
 const ATTEMPTS: usize = 4;
 
-/// Returns candidates for an example of `name`. The caller must validate them in order.
+/// Returns texts that may be valid examples of the payload `name`, the most informative first. The
+/// caller must validate them in this order.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
@@ -46,7 +47,7 @@ pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
 
 struct ExampleBuilder<'a> {
     model: &'a SchemaModel,
-    /// Whether optional parts are generated.
+    /// Whether the example contains optional parts.
     optional: bool,
     attempt: usize,
     budget: usize,
@@ -187,8 +188,8 @@ impl ExampleBuilder<'_> {
         }
     }
 
-    /// Generates the first branch of a choice that leads to no endless recursion. Each attempt
-    /// begins with another branch.
+    /// Generates one branch of a choice. Branches without recursion come first, and each attempt
+    /// begins with another branch. Returns `None` if no branch can be generated.
     fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
@@ -217,7 +218,8 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// Returns an element in an unknown namespace, for a wildcard that permits every namespace.
+/// Returns an example element for a wildcard that permits `namespace`, which may be a list or
+/// `##any`. Returns `None` if the first namespace in the list is the target namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",

@@ -38,7 +38,7 @@ pub struct SchemaFile {
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
     model: OnceLock<SchemaModel>,
-    /// The prompt texts of the payload at the same place in `names`.
+    /// The prompt texts of each payload, in the order of `names`.
     prompt_texts: Vec<PromptTexts>,
 }
 
@@ -108,8 +108,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks a schema that is not part of the program: that the schema stays within the bounds,
-    /// and then with `compiler` that it compiles.
+    /// Checks that a schema which is not part of the program stays within the bounds, and then,
+    /// with `compiler`, that the schema compiles.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -269,7 +269,7 @@ impl SchemaFile {
     }
 
     /// Returns the name of the property that holds the child with the local name `child` in a
-    /// native tool call.
+    /// native tool call. Returns `None` if the call has no such property.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         json::child_key(self.model(), name, child)
     }
@@ -302,8 +302,9 @@ impl SchemaFile {
         json::gaps(self.model(), name)
     }
 
-    /// Adds the shape of `name` to `shapes`, and returns the id of the shape. The shape states
-    /// which children each element may have, and is used to extract payloads from a model's text.
+    /// Adds the shape of `name` to `shapes`, and returns the id of the shape; `None` if the schema
+    /// does not declare `name`. The shape states which children each element may have, and is used
+    /// to extract payloads from a model's text.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }

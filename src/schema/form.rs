@@ -13,7 +13,7 @@ pub struct FormField<'a> {
     pub path: &'a str,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Whether a value is required. An empty answer leaves out an optional value.
+    /// Whether a value is required. If not, an empty answer leaves the value out.
     pub required: bool,
     pub default: Option<&'a str>,
     /// Why the previous answer was not accepted; `None` at the first question.
@@ -129,7 +129,7 @@ impl<E> FormFilling<'_, E> {
         )
     }
 
-    /// Lets the user choose one of several alternatives, or none.
+    /// Lets the user choose one of several alternatives. Returns `None` if the user chooses none.
     fn choose<'p>(
         &mut self,
         among: &'p [PayloadParameter],

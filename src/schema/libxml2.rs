@@ -43,8 +43,8 @@ struct ParserContext {
 }
 
 impl ParserContext {
-    /// Returns the thread's parser context if it may still parse `length` bytes. Otherwise replaces
-    /// it by a new one.
+    /// Returns the parser context in `kept` if it may still parse `length` bytes. Otherwise
+    /// replaces it by a new one. Returns `None` if libxml2 cannot create a context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -379,7 +379,8 @@ unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
     u32::try_from(unsafe { c::xmlGetLineNo(node) }).ok().filter(|line| *line > 0)
 }
 
-/// Returns the index of the schema document that contains a node.
+/// Returns the index of the schema document that contains a node; `None` if the node belongs to no
+/// schema document.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn document_of(node: *const c::xmlNode) -> Option<usize> {
@@ -391,7 +392,8 @@ unsafe fn document_of(node: *const c::xmlNode) -> Option<usize> {
     unsafe { index_in((*node).doc.as_ref()?.URL.cast()) }
 }
 
-/// Returns the index of a schema document from its address.
+/// Parses the index of a schema document from the document's address; `None` for an address of
+/// another form.
 ///
 /// SAFETY: `address` is null or a C string.
 unsafe fn index_in(address: *const c_char) -> Option<usize> {

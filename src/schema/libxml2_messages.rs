@@ -10,7 +10,7 @@ use super::xsd::XSD;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
-/// Codes of findings about invalid texts, by the error code of libxml2.
+/// Error codes of libxml2 for invalid texts, each with the code of organism's finding.
 const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_1, "schema-datatype"),
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_2, "schema-datatype"),

@@ -187,7 +187,7 @@ fn retag(tag: &str, to: Option<usize>) -> String {
     format!("{name} schemaLocation=\"{SCHEME}{to}\"{rest}")
 }
 
-/// Returns the byte range of ` schemaLocation="…"` in a start tag.
+/// Returns the byte range of `schemaLocation="…"` in a start tag; `None` if the tag lacks it.
 fn location(tag: &str) -> Option<Range<usize>> {
     const NAME: &str = "schemaLocation";
     for (start, _) in tag.match_indices(NAME) {

@@ -76,7 +76,7 @@ impl<'a> SchemaComponent<'a> {
         self.element.children().map(move |element| Self { element, ..self })
     }
 
-    /// Returns the first child that is the XML Schema element `local`.
+    /// Returns the first child that is the XML Schema element `local`, if there is one.
     fn child(self, local: &str) -> Option<Self> {
         self.children().find(|child| child.element.is(local))
     }
@@ -200,7 +200,7 @@ struct Visited {
 }
 
 /// Global definitions by name. If the schema redefines a definition, the list of the name contains
-/// both.
+/// both the original and the new definition.
 type DefinitionsByName<'a> = HashMap<QName, Vec<SchemaComponent<'a>>>;
 
 /// The global definitions of all documents.

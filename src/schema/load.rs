@@ -86,7 +86,7 @@ impl SchemaBundle {
 
 struct BundleLoader {
     /// The folder of the first document. Documents are loaded from this folder and from the
-    /// catalogue.
+    /// catalogue. `None` if the first document is not a file.
     folder: Option<PathBuf>,
     catalogue: Vec<PathBuf>,
     shown: PathBuf,
@@ -284,7 +284,7 @@ impl BundleLoader {
     }
 
     /// Finds a file in the catalogue folders by the last part of `location`, which may be a path or
-    /// an address. Does not search subfolders.
+    /// an address. Does not search subfolders. Returns `None` if no folder contains the file.
     fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
         let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
         self.catalogue.iter().find_map(|folder| {

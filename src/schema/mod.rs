@@ -182,12 +182,13 @@ impl Schemas {
         self.by_name.contains_key(name)
     }
 
-    /// Returns the digest of all documents of the schema that defines `name`.
+    /// Returns the digest of all documents of the schema that defines `name`; `None` if no schema
+    /// does.
     pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
         self.file_of(name).map(|file| file.digest())
     }
 
-    /// Returns the schema file that defines `name`.
+    /// Returns the schema file that defines `name`; `None` if no schema file does.
     pub fn file_of(&self, name: &PayloadName) -> Option<&Arc<SchemaFile>> {
         self.by_name.get(name)
     }
@@ -324,9 +325,9 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. The shape
-    /// states which children each element may have. Does not add the id to `shapes.roots`, which
-    /// lists the elements that can be actions.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape; `None`
+    /// for an unknown payload. The shape states which children each element may have. Does not add
+    /// the id to `shapes.roots`, which lists the elements that can be actions.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

@@ -24,7 +24,7 @@ pub struct SchemaModel {
 /// The content of a schema annotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnnotationText {
-    /// Documentation of the annotated component, on one line.
+    /// Documentation of the annotated component, on one line; `None` if there is none.
     pub doc: Option<String>,
     /// Examples from `<xs:appinfo><example>`: values, or whole elements as text.
     pub examples: Vec<String>,
@@ -173,7 +173,7 @@ pub struct ElementWildcard {
 }
 
 impl SchemaModel {
-    /// Returns the element declaration of a payload.
+    /// Returns the element declaration of a payload; `None` if the schema does not declare it.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
         self.elements.get(&QName::from(name))
     }
@@ -207,7 +207,8 @@ impl SchemaModel {
         out
     }
 
-    /// Returns the name of a concrete type that an instance can choose for an abstract type.
+    /// Returns the name of a concrete type that an instance can choose for the abstract type
+    /// `wanted`. Returns `None` if the schema has no such type.
     pub fn concrete(&self, wanted: &QName) -> Option<QName> {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();

@@ -194,7 +194,8 @@ impl PatternReader<'_> {
         })
     }
 
-    /// Parses an escape after its backslash: a character, or a character class.
+    /// Parses an escape after its backslash: a character, or a character class. Returns `None` for
+    /// an escape that this module does not support.
     fn escape(&mut self) -> Option<ClassItem> {
         let literal = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
@@ -217,7 +218,8 @@ impl PatternReader<'_> {
         })
     }
 
-    /// Parses a character class after its opening bracket.
+    /// Parses a character class after its opening bracket. Returns `None` if the class is
+    /// incomplete, or if this module does not support it.
     fn class(&mut self) -> Option<CharacterClass> {
         let negated = self.rest.next_if_eq(&'^').is_some();
         let mut items: Vec<ClassItem> = Vec::new();
@@ -243,7 +245,8 @@ impl PatternReader<'_> {
         }
     }
 
-    /// Parses a range that begins with `low`, or `low` alone.
+    /// Parses a range of characters that begins with `low`, or `low` alone if no range follows.
+    /// Returns `None` if the end of the range is invalid.
     fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);

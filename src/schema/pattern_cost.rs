@@ -78,7 +78,8 @@ impl PatternScan<'_> {
         self.piece(false, 0)
     }
 
-    /// Parses the quantifier after a piece, and adds the piece to the current branch.
+    /// Parses the quantifier after a piece, and adds the piece to the current branch. Returns an
+    /// error if the repetitions of the piece make matching too costly.
     fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
         let (most, endless) = self.quantifier();
         if endless && bare {

@@ -1,4 +1,4 @@
-//! Adds to the messages of libxml2 which children are required. If a child is missing, the message
+//! Adds the names of required children to messages of libxml2. If a child is missing, the message
 //! of libxml2 lists all children that may come next, but does not state which of them are required.
 
 use super::describe::{PayloadDescription, PayloadParameter};

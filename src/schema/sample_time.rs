@@ -136,7 +136,7 @@ pub fn has_times(builtin: &str) -> bool {
 }
 
 /// Parses a date or a time, with its UTC offset in minutes. If the XSD type lacks a field, the
-/// field gets its value from 1 January of a leap year.
+/// field gets its value from 1 January of a leap year. Returns `None` for an invalid text.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {
@@ -170,7 +170,7 @@ fn first_field(builtin: &str) -> usize {
 }
 
 /// Splits the text of a date or time. Returns the part before the time zone, and the offset of the
-/// time zone in minutes.
+/// time zone in minutes, if there is one. Returns `None` if the offset is not a number.
 fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     if let Some(local) = text.strip_suffix('Z') {
         return Some((local, Some(0)));

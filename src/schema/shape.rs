@@ -9,7 +9,7 @@ use crate::ids::PayloadName;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 /// Adds the shape of a global element to `shapes`, together with the shapes of all elements within
-/// it.
+/// it. Returns the id of the shape; `None` if the model lacks the element.
 pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };

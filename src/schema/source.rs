@@ -132,7 +132,8 @@ fn too_large(label: &str) -> SchemaProblem {
 }
 
 /// Decodes UTF-8, UTF-16 with a byte order mark, or declared Latin-1. Removes the byte order mark
-/// and the XML declaration.
+/// and the XML declaration. Returns `None` for any other encoding, and for an incomplete XML
+/// declaration.
 fn decode(bytes: &[u8]) -> Option<String> {
     let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();

@@ -1,10 +1,10 @@
 //! Trial compilation of schemas in a child process. The child may time out, run out of memory or
 //! crash without harm to this process.
 //!
-//! The child runs a hidden command of this program. It reads one schema on each line of its
-//! standard input, and writes one verdict on each line of its standard output. A program that
-//! embeds the library may find no `organism` command. It then compiles on a thread of its own, with
-//! a time limit but without a memory limit.
+//! The child runs a hidden command of this program. The command reads one schema on each line of
+//! its standard input, and writes one verdict on each line of its standard output. A program that
+//! embeds the library may find no `organism` command. Schemas are then compiled on a separate
+//! thread of that program, with a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ struct CompileMessage {
     message: String,
 }
 
-/// Compiles schemas one after another, with as few child processes as possible.
+/// A compiler of schemas, one after another, with as few child processes as possible.
 #[derive(Default)]
 pub struct SchemaCompiler {
     /// Real paths of the folders from which any schema may import.
@@ -66,8 +66,8 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Registration of the child process. It is declared after `child`, because fields are dropped
-    /// in order and the registration must be dropped after the child.
+    /// Entry of the child process in the register of started processes. It is declared after
+    /// `child`, because fields are dropped in order and the entry must be dropped after the child.
     _owned: OwnedChild,
 }
 

@@ -151,7 +151,8 @@ pub fn check_expression(expression: &str) -> Result<(), XPathError> {
 }
 
 /// Finds an operator that XPath lacks and other languages have, such as `&&`. Ignores string
-/// literals. Returns the operator, and the XPath operator with the same meaning.
+/// literals. Returns the operator, and the XPath operator with the same meaning; `None` if there is
+/// no such operator.
 fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
     let mut quote = None;

@@ -1,5 +1,5 @@
 //! Two locks in the data directory. A starting `organism run` holds the first lock until its socket
-//! is open, and commands then wait for this socket instead of running an organism of their own. A
+//! is open. Meanwhile, commands wait for this socket instead of running an organism of their own. A
 //! command that runs an organism of its own holds the second lock, and a starting `organism run`
 //! waits until the command has ended. The operating system releases a lock when the process that
 //! holds it ends, so no stale lock remains.
@@ -15,8 +15,8 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// A starting `organism run` locks this file until its socket is open, and writes the name of its
-/// process into the file.
+/// File that a starting `organism run` locks until its socket is open. The starting process writes
+/// its name, such as `process 4711`, into the file.
 const ANNOUNCED: &str = "announced";
 /// File that a command locks while it runs an organism of its own. The lock is shared, so that
 /// several commands can hold it at the same time.
@@ -86,7 +86,8 @@ pub struct CommandPresence {
 }
 
 impl CommandPresence {
-    /// Takes the lock in shared mode, and waits for the lock if necessary.
+    /// Takes the shared lock of a command that runs its own organism. Waits for the lock if
+    /// necessary.
     ///
     /// Ordering rule: a command takes this lock before the journal's lock, and releases this lock
     /// last. So if an `organism run` finds that a command has locked the journal, it finds this

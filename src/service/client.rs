@@ -180,7 +180,7 @@ impl ServiceClient {
     }
 
     /// Cancels every open call in a thread and in the threads beneath it. Returns the refusal if
-    /// the pump refuses the cancellation.
+    /// the pump refuses the cancellation, and otherwise `None`.
     pub async fn cancel(
         &self,
         mut request: ServiceRequest,
@@ -192,7 +192,8 @@ impl ServiceClient {
         self.rule(self.partition_of(&thread), &request).await
     }
 
-    /// Submits a decision about a held call. Returns the refusal if the pump refuses the decision.
+    /// Submits a decision about a held call. Returns the refusal if the pump refuses the decision,
+    /// and otherwise `None`.
     pub async fn decide(
         &self,
         mut decision: DecisionRequest,
@@ -217,7 +218,8 @@ impl ServiceClient {
         self.rule(partition, &request).await
     }
 
-    /// Sends a decision or a cancellation. Returns the refusal if the pump refuses the request.
+    /// Sends a decision or a cancellation. Returns the refusal if the pump refuses the request, and
+    /// otherwise `None`.
     async fn rule(
         &self,
         partition: u32,
@@ -259,7 +261,8 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Returns the id of the journal that contains the thread.
+    /// Returns the id of the journal of the thread's partition. A client with one transport finds
+    /// this journal on this host, and returns `None` if no journal here contains the thread.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -271,7 +274,8 @@ impl ServiceClient {
     }
 
     /// Finds the thread of the held call that the message `message` opened. Queries the pumps. If a
-    /// pump does not respond, reads the journals on this host.
+    /// pump does not respond, reads the journals on this host. Returns `None` if all pumps respond
+    /// and none of them has the call.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -311,8 +315,8 @@ impl ServiceClient {
         self.held(partition, None).await
     }
 
-    /// Returns the held call that `message` opened in a partition. Does not transfer the other held
-    /// calls of the partition.
+    /// Returns the held call that `message` opened in a partition; `None` if the partition has no
+    /// such call. Does not transfer the other held calls of the partition.
     pub async fn held_call(
         &self,
         partition: u32,

@@ -1,4 +1,4 @@
-//! Why a request to an organism failed.
+//! The reasons why a request to an organism fails.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,8 @@ pub enum Error {
     /// The organism belongs to another project, so nothing was done.
     #[error(transparent)]
     OtherProject(#[from] OtherProject),
-    /// The organism runs with another config than the command, so nothing was done.
+    /// The organism runs with another config than the command, so nothing was done. `ours` is
+    /// `None` if the command's config does not load.
     #[error(
         "the config has changed since the organism started: the organism runs with {running}, and \
          the config is now {}; nothing was sent. `organism reload` puts the change in \
@@ -61,7 +62,7 @@ pub enum Error {
     Failed { detail: String },
 }
 
-/// The directories that a config names belong to another project.
+/// The error for a config that names directories of another project.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} belongs to the project {}, and this config is {}; nothing was changed. {}",

@@ -66,8 +66,9 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Checks the handshake of a request. Returns a response if the request is refused or asks only
-    /// for the status. Otherwise returns `None`, and the pump may get the request.
+    /// Checks the handshake of a request. Returns a response if the handshake forbids the request,
+    /// or if the request is only for the status. Otherwise returns `None`, and the pump may get the
+    /// request.
     pub fn judge(
         &self,
         request: &ServiceRequest,

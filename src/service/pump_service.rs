@@ -358,7 +358,7 @@ async fn follow_live(
     }
 }
 
-/// Whether this client opened the tree that contains the thread.
+/// Whether `client` opened the tree that contains `thread`. Returns false if `thread` is `None`.
 async fn opened(
     pump: &Handle,
     client: &ListenerName,
@@ -373,8 +373,8 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Searches the journal in `data` for the call that the message `message` opened, if this call
-/// waits for the decision of a person. Returns the thread of the call.
+/// Returns the thread of the call that the message `message` opened. Returns `None` if the journal
+/// in `data` does not have this call, or if the call does not wait for the decision of a person.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))

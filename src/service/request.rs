@@ -142,7 +142,7 @@ pub struct LiveRequest {
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature of a host of the organism over [`LiveRequest::judgement`], which includes
-    /// `granted`.
+    /// `granted`. Absent if no host has signed.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -195,10 +195,10 @@ impl LiveRequest {
 pub struct SubmitRequest {
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Id of the thread that the payload continues.
+    /// Id of the thread that the payload continues; `None` if the payload begins a new thread.
     #[serde(rename = "thread", default)]
     pub thread: Option<String>,
-    /// Id that the client suggests for a new thread.
+    /// Id that the client suggests for a new thread, if any.
     #[serde(rename = "suggested", default)]
     pub suggested: Option<String>,
     #[serde(rename = "key", default)]
@@ -210,7 +210,7 @@ pub struct SubmitRequest {
     /// Whether the client waits for the results, and not only for the receipt.
     #[serde(rename = "wait")]
     pub wait: bool,
-    /// The trace to which the submission belongs.
+    /// The trace to which the submission belongs, if any.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
     /// The secret with which the client proves its identity. Absent if something else proves the
@@ -356,7 +356,8 @@ pub struct SubmittedAnswer {
 }
 
 impl DecisionRequest {
-    /// Submits the decision to a pump. Returns the refusal if the pump refuses the decision.
+    /// Submits the decision to a pump. Returns the refusal if the pump refuses the decision, and
+    /// otherwise `None`.
     pub async fn submit(self, pump: &Handle) -> Result<Option<Refusal>, PumpStopped> {
         let gated = |answer: SubmittedAnswer| pump.gated(answer.listener, &answer.payload);
         let decision = self.what.map_answer(gated);

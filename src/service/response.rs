@@ -26,7 +26,7 @@ pub enum ServiceResponse {
     /// The pump's report on a pause or a resume that the pump accepted.
     #[serde(rename = "paused")]
     Paused(PauseReport),
-    /// The pump has recorded this fork.
+    /// The pump has recorded the requested fork.
     #[serde(rename = "forked")]
     Forked {
         #[serde(rename = "thread")]
@@ -50,8 +50,8 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// A journal of this host can be read up to this position. The response names the partition of
-    /// the journal.
+    /// A journal of this host can be read up to `position`. The response names the partition of the
+    /// journal.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -219,7 +219,8 @@ pub enum SubmitUpdate {
     /// waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
-    /// The client may not write to this thread. The payload of this update states the reason.
+    /// The client may not write to the thread that the submission names. The payload of this update
+    /// states the reason.
     #[serde(rename = "nothread")]
     NoThread {
         #[serde(rename = "payload")]

@@ -45,7 +45,7 @@ impl ResponseReceiver {
         self.0.recv().await.map(|response| *response)
     }
 
-    /// Returns the next response if it is already in the queue.
+    /// Returns the next response if it is already in the queue, and otherwise `None`.
     pub fn try_recv(&mut self) -> Option<ServiceResponse> {
         self.0.try_recv().ok().map(|response| *response)
     }

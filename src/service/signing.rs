@@ -184,8 +184,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if the signature is valid for exactly this request. Does not
-/// check to which operator the key belongs.
+/// Returns the signature of a request if the signature is valid for exactly this request, and
+/// otherwise `None`. Does not check to which operator the key belongs.
 pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, named) = match request {
         ServiceRequest::Decide(decision) => (&decision.origin, None),

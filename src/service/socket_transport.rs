@@ -265,7 +265,8 @@ impl SocketTransport {
     }
 }
 
-/// Returns the id of the process at the other end of a socket, if the operating system reports it.
+/// Returns the id of the process at the other end of a socket; `None` if the operating system does
+/// not report it.
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)

@@ -34,11 +34,11 @@ pub enum WaitKind {
     Approval { message: MessageId },
     /// A person must answer this message.
     Answer { message: MessageId },
-    /// A model has not begun to respond for this many seconds.
+    /// A model has not begun to respond for `seconds` seconds.
     Model { route: String, seconds: u64 },
-    /// A model has been sending its response for this many seconds.
+    /// A model has been sending its response for `seconds` seconds.
     Stream { route: String, seconds: u64 },
-    /// The provider of a model requested a delay: no request before this time.
+    /// The provider of a model requested that no request be sent before the time `until`.
     Pause { route: String, until: Time },
     /// A pause keeps the call from being handed over. `target` is `all`, a listener or a thread, in
     /// the form that the command `organism resume` accepts.
@@ -47,8 +47,8 @@ pub enum WaitKind {
         #[serde(rename = "target")]
         target: String,
     },
-    /// No process of the listener takes calls. If no process takes the call before this time, the
-    /// call fails.
+    /// No process of the listener takes calls. If no process takes the call before the time
+    /// `until`, the call fails.
     #[serde(rename = "absent")]
     Absent {
         #[serde(rename = "until")]
@@ -132,7 +132,7 @@ impl TreeWatch {
         }
     }
 
-    /// If a query is due, asks the pump for stalled calls: calls that are ready and not handed
+    /// If a query is due, queries the pump for stalled calls: calls that are ready and not handed
     /// over. Reports a stalled call unless the previous query found it with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
@@ -181,10 +181,10 @@ impl TreeWatch {
         }
     }
 
-    /// Returns a report about a model call whose report is due. The first report is due when the
-    /// call has been in its present state for [`limits::CALL_WAIT_REPORT_AFTER`]. While the state
-    /// continues, each further report is due when the state has lasted four times as long as for
-    /// the report before.
+    /// Returns a report about a model call whose report is due; `None` if no report is due. The
+    /// first report is due when the call has been in its present state for
+    /// [`limits::CALL_WAIT_REPORT_AFTER`]. While the state continues, each further report is due
+    /// when the state has lasted four times as long as for the report before.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;
@@ -201,7 +201,8 @@ impl TreeWatch {
     }
 }
 
-/// Describes to the client a stalled call, that is, a call that is ready and not handed over.
+/// Creates the client's report about a stalled call, which is a call that is ready and not handed
+/// over. Returns `None` if the call waits for another reason.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

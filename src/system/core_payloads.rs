@@ -33,7 +33,7 @@ impl ThreadStatus {
         }
     }
 
-    /// Parses a text that `ThreadStatus::as_str` returns.
+    /// Parses the name of a status, such as `completed`; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Completed, Self::Failed, Self::Cancelled]
             .into_iter()
@@ -101,8 +101,8 @@ pub enum CorePayload {
         is_lasting: bool,
     },
     Ack {
-        /// The listener that acknowledged without an answer, if its call is one of several calls to
-        /// a group of listeners; otherwise `None`.
+        /// The listener whose result is this acknowledgement without an answer, if its call is one
+        /// of several calls to a group of listeners; otherwise `None`.
         from: Option<ListenerName>,
     },
     BudgetWarning {

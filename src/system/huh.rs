@@ -10,7 +10,8 @@ pub struct Huh {
     pub code: String,
     pub reasons: Vec<Finding>,
     pub expected: Option<String>,
-    /// The refused text, shortened. Left out if the payload name must not be revealed.
+    /// The refused text, shortened. `None` if there is no such text, or if the payload name must
+    /// not be revealed.
     pub attempt: Option<String>,
 }
 

@@ -28,7 +28,8 @@ pub enum When {
 pub struct ThreadAllotment {
     pub tokens: Option<u64>,
     pub money: Option<Money>,
-    /// Time limit, counted from the opening of the thread.
+    /// Time limit, counted from the opening of the thread; `None` if the thread has no limit of its
+    /// own.
     pub timeout: Option<Duration>,
 }
 

@@ -21,7 +21,8 @@ pub(super) struct SpanCollector {
 pub(super) enum ExportVerdict {
     /// The collector accepted the spans, except for `rejected` spans.
     Taken { rejected: u64, why: String },
-    /// The collector refused the request temporarily, so a retry may succeed.
+    /// The collector was unreachable or refused the request temporarily, so a retry may succeed.
+    /// `after` is the delay that the collector requests before the retry, if any.
     Later { why: String, after: Option<Duration> },
     /// The collector refused the request because of its size.
     TooLarge,

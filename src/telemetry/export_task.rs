@@ -200,7 +200,7 @@ impl ExportTask {
     }
 }
 
-/// Returns when a stop was requested, or when the sender of the channel is dropped.
+/// Waits until a stop is requested, or until the sender of the channel is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     stop.wait_for(|stop| *stop).await.ok();
 }

@@ -39,9 +39,9 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. While the turn's call is open, the use
-    /// counts for the thread of this call. If the call is closed, the use counts for `reserved_in`,
-    /// the thread for which the turn had reserved tokens and money.
+    /// Records the tokens and money that a model turn used. The use counts for the thread of the
+    /// turn's call. If this call is closed, the use counts for `reserved_in` instead, the thread
+    /// for which the turn had reserved tokens and money.
     fn record_use(
         &mut self,
         call: CallId,

@@ -18,7 +18,7 @@ pub struct Allotment {
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time at which the time limit of the thread ends.
+    /// Time at which the thread's time limit has passed; `None` for a thread without a time limit.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
@@ -30,9 +30,9 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time at which the time limit of the thread stopped; `None` while the time limit runs. The
-    /// time limit stops while a pause holds back a call in this thread or in a thread beneath it,
-    /// so that the call is not handed over.
+    /// Time since which the thread's time limit has been suspended; `None` while the time limit
+    /// runs. A pause suspends the time limit while it keeps a call of this thread, or of a thread
+    /// beneath it, from being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -71,7 +71,8 @@ impl InheritedAllotment {
 }
 
 impl AllotmentUsage {
-    /// Whether the time of the thread is over at `now`.
+    /// Whether the thread's time limit has passed at `now`. False for a thread without a time
+    /// limit.
     pub fn is_over(&self, now: Time) -> bool {
         let counted = self.still_since.unwrap_or(now);
         self.limits.until.is_some_and(|until| until <= counted)
@@ -90,9 +91,8 @@ impl Tree {
         })
     }
 
-    /// Returns the open calls that cancel `thread` when they close. `thread` or a thread above it
-    /// is bound to each of these calls: a bound thread is cancelled when its call closes. The call
-    /// of the nearest thread comes first.
+    /// Returns the open calls to which `thread` or a thread above it is bound. A bound thread is
+    /// cancelled when its call closes. The call of the nearest thread comes first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -100,9 +100,9 @@ impl Tree {
         })
     }
 
-    /// Returns the sum of the reservations in the threads that are bound to the call `binding`, and
-    /// in their subthreads. A bound thread is cancelled when its call closes. The sum leaves out
-    /// one reservation: that of the model call in the attempt `attempt` of the call `call`.
+    /// Returns the sum of the reservations in the threads bound to the call `binding`, and in their
+    /// subthreads, without the reservation of the attempt `attempt` of `call`. A bound thread is
+    /// cancelled when its call closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -117,8 +117,8 @@ impl Tree {
     }
 
     /// Charges the use of a model call in `thread` to the allotments of the thread and its
-    /// ancestors. If one of these threads is bound to an open call, also charges the use to this
-    /// call. A bound thread is cancelled when its call closes.
+    /// ancestors. Where one of these threads is bound to an open call, so that it is cancelled when
+    /// the call closes, also charges the use to that call.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);

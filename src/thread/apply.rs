@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that applies forward steps of the system clock to all trees. Earlier versions
-/// moved the wall times and time limits only in trees with open calls.
+/// First core version that corrects wall times and time limits in all trees when the system clock
+/// is set forward. Earlier versions corrected them only in trees with open calls.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {

@@ -76,12 +76,14 @@ impl Call {
         }
     }
 
-    /// Whether the call has a running timer, or an open call in another thread.
+    /// Whether the call has work of its own in progress: a running timer, or an open call that it
+    /// has opened in another thread.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }
 
-    /// Whether a result from another thread, or a fired timer, waits for its delivery in this call.
+    /// Whether the call has received a result from another thread, or a fired timer, that has not
+    /// been delivered yet.
     pub fn has_news(&self) -> bool {
         let news =
             |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");

@@ -25,7 +25,7 @@ pub enum Decision<A> {
         #[serde(rename = "reason")]
         reason: String,
     },
-    /// Answers the question in the name of a human listener.
+    /// Answers a question, in the name of the human listener to whom the question was put.
     #[serde(rename = "answer")]
     Answer(A),
 }
@@ -41,8 +41,8 @@ pub struct RecordedAnswer {
 }
 
 impl<A> Decision<A> {
-    /// Returns a copy of the decision. If the decision answers a question, the copy refers to the
-    /// answer instead of containing it.
+    /// Borrows the answer, as [`Option::as_ref`] borrows a value. An approval or a refusal is
+    /// copied.
     pub fn as_ref(&self) -> Decision<&A> {
         match self {
             Self::Approve { hash, preview } => {
@@ -53,8 +53,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// Converts the answer with `form`, if the decision answers a question. Returns an approval or
-    /// a refusal unchanged.
+    /// Converts the answer of the decision with `form`. Returns an approval or a refusal unchanged.
     pub fn map_answer<B>(self, form: impl FnOnce(A) -> B) -> Decision<B> {
         match self {
             Self::Approve { hash, preview } => Decision::Approve { hash, preview },

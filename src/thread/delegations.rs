@@ -27,9 +27,9 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation if `request` delegates a task of a goal. If this goal is itself a
-    /// delegated task, also counts the delegation for the goal that the task comes from, and so on
-    /// up to the original goal.
+    /// Counts a delegation if `request` delegates a task of a goal. The delegation counts for this
+    /// goal. If this goal is itself a delegated task, the delegation also counts for the goal from
+    /// which that task comes, and so on up to the original goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -44,9 +44,9 @@ impl Tree {
         }
     }
 
-    /// Returns `call`, then the call whose agent delegated the task of `call`, then the call whose
-    /// agent delegated that call's task, and so on. The last call is the call of the original goal,
-    /// which no agent delegated.
+    /// Returns `call`, followed by the chain of its delegations upwards: each further call is the
+    /// one whose agent delegated the task of the previous call. The last one is the call of the
+    /// original goal, which no agent delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -95,7 +95,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Returns the name of this kind of decision in records and tables.
+    /// Returns the name of the kind of decision, as it stands in records and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Approval => "approval",
@@ -103,7 +103,7 @@ impl Hold {
         }
     }
 
-    /// Returns the name of the state in which a held call waits for this decision.
+    /// Returns the name of the state in which a held call waits for the decision.
     pub const fn state(self) -> &'static str {
         match self {
             Self::Approval => "waits for an approval",
@@ -120,7 +120,7 @@ fn is_zero(number: &u32) -> bool {
 /// A fact of a journal record. The fact is valid from this record on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
-    /// A pump started on this journal.
+    /// A pump started on the journal that contains this record.
     #[serde(rename = "booted")]
     Booted {
         #[serde(rename = "journal")]
@@ -159,10 +159,11 @@ pub enum Fact {
         thread: ThreadId,
         #[serde(rename = "by")]
         by: ListenerName,
-        /// The call to which the thread is bound. When this call closes, the thread is cancelled.
+        /// The call to which the thread is bound: when this call closes, the thread is cancelled.
+        /// `None` if the thread is not bound.
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
-        /// Limits of the thread together with its subthreads.
+        /// Limits of the thread together with its subthreads; `None` if it has no such limits.
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
     },
@@ -203,7 +204,7 @@ pub enum Fact {
         #[serde(rename = "source")]
         source: CallId,
     },
-    /// The source of a fork has no result for this call.
+    /// The source of a fork has no result for a call that the fork has opened.
     #[serde(rename = "not-on-record")]
     NotOnRecord {
         #[serde(rename = "call")]
@@ -226,7 +227,7 @@ pub enum Fact {
         message: Arc<Message>,
         #[serde(rename = "opening", default, skip_serializing_if = "Option::is_none")]
         opening: Option<Opening>,
-        /// The client key of the submission.
+        /// The client key of the submission; `None` if the client sent no key.
         #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
@@ -276,8 +277,8 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No listener took the delivery of this attempt. The attempt does not count as one of the
-    /// call's permitted attempts.
+    /// No process of the listener took the delivery of an attempt. The attempt does not count as
+    /// one of the call's permitted attempts.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "call")]
@@ -393,7 +394,7 @@ pub enum Fact {
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
-    /// A call is held until a person decides. The call's time-out does not run.
+    /// A call is held: it waits until a person has decided. Its time-out does not run.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -447,7 +448,7 @@ pub enum Fact {
         #[serde(rename = "key")]
         key: String,
     },
-    /// The work of the thread tree belongs to this trace from this record on.
+    /// From this record on, the work of the thread tree belongs to the trace `trace`.
     #[serde(rename = "traced")]
     Traced {
         #[serde(rename = "trace")]
@@ -478,7 +479,7 @@ pub enum Fact {
         #[serde(rename = "target")]
         target: PauseTarget,
     },
-    /// The signature of this record's decision was verified. The signature cannot be used again.
+    /// The signature of a decision was verified. The same signature cannot be used again.
     #[serde(rename = "signed")]
     Signed {
         #[serde(rename = "operator")]
@@ -504,7 +505,7 @@ pub enum Fact {
         timer: TimerId,
         #[serde(rename = "due")]
         due: Time,
-        /// The times of the schedule, in their text form.
+        /// The times of the schedule, as the config states them in text.
         #[serde(rename = "times")]
         times: String,
     },
@@ -521,7 +522,7 @@ pub enum Fact {
         #[serde(rename = "thread")]
         thread: ThreadId,
     },
-    /// The request of a run was refused, so there is no run.
+    /// The request of a schedule's run was refused, so this run does not take place.
     #[serde(rename = "schedule-refused")]
     ScheduleRefused {
         #[serde(rename = "schedule")]

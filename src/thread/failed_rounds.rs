@@ -8,9 +8,9 @@ use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Returns the number of latest consecutive rounds in which every result was a failure. The
-    /// pending messages count as the last round. A round without results leaves the number
-    /// unchanged.
+    /// Returns how many rounds in a row have failed, up to the latest one. A round has failed if
+    /// every result in it is a failure. The pending messages count as the latest round, unless they
+    /// contain no result.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

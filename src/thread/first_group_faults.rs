@@ -14,9 +14,10 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the call's `first` group, of whose calls the first reply counts, if the tree keeps
-    /// the faults of the group's calls. Returns `None` if a call in the same thread opened the
-    /// group, because then that call keeps the faults.
+    /// Returns the `first` group to which the call belongs, if the tree keeps the group's faults.
+    /// In such a group of calls, the first reply counts. Returns `None` for a call outside such a
+    /// group, and for a group that a call in the same thread opened: that call keeps the faults
+    /// itself.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -48,7 +49,8 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps the fault of a leg until the opener receives it.
+    /// Keeps `message` if it is a fault of a call of a `first` group. Drops the kept faults of the
+    /// call if `message` is the `thread-result` with which the group's opener receives them.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {

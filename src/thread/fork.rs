@@ -21,7 +21,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 /// The origin of a fork: a message in another tree, with the record that contains the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkSource {
-    /// Root of the source's tree.
+    /// Root thread of the tree from which the fork begins.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// The message at which the fork begins.
@@ -63,8 +63,8 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The reopened call to which the thread is bound. When this call closes, the thread is
-    /// cancelled.
+    /// The reopened call to which the thread is bound: when this call closes, the thread is
+    /// cancelled. `None` if the thread is not bound.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
@@ -80,7 +80,7 @@ pub struct InheritedThread {
 /// agent's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedRequest {
-    /// Id of the new message.
+    /// Id of the message that contains the payload in the fork.
     #[serde(rename = "id")]
     pub id: MessageId,
     /// The sender of the payload: the client whose request the fork takes from its source, or the
@@ -98,7 +98,7 @@ pub struct ForkedRequest {
 /// An operator's request to fork a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkAction {
-    /// Root of the fork.
+    /// Root thread of the fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "source")]

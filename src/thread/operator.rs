@@ -42,10 +42,10 @@ impl OperatorVerb {
 pub struct OperatorIdentity {
     #[serde(rename = "uid", default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Login name of the user `uid`.
+    /// Login name of the user `uid`; `None` if it is unknown.
     #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
-    /// Name of the host on which the command ran.
+    /// Name of the host on which the command ran; `None` if it is unknown.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -108,7 +108,7 @@ pub struct OperatorAction {
 /// journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
-    /// Position of the last record that still exists.
+    /// Position of the last record that the journal still contains.
     #[serde(rename = "kept")]
     pub kept: Position,
     /// Position of the last record that is known from outside the journal.
@@ -128,7 +128,7 @@ pub struct AcceptedLoss {
 }
 
 impl AcceptedLoss {
-    /// Whether the record at `position` of this journal was accepted as lost.
+    /// Whether the operator has accepted the loss of the record at `position` of this journal.
     pub fn covers(&self, position: Position) -> bool {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
@@ -181,12 +181,12 @@ impl OperatorAction {
         })
     }
 
-    /// Name of an [`ActionDetail`] of an adoption, with which an operator accepts records without a
-    /// MAC. The value of the detail is the position of the last accepted record.
+    /// Name of the [`ActionDetail`] with which an adoption accepts records without a MAC. Its value
+    /// is the position of the last accepted record.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// Returns the first and last position of the records that this action accepts without a pump's
-    /// MAC.
+    /// Returns the first and the last position of the records that this action accepts although
+    /// they have no valid MAC. `None` if the action accepts no such records.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);
@@ -217,8 +217,8 @@ impl OperatorAction {
     /// Name of the [`ActionDetail`] whose value is the key that the operator trusts.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// Returns the public key that this action trusts, in hexadecimal. The key belongs to another
-    /// host.
+    /// Returns the public key of another host that this action trusts, in hexadecimal. `None` if
+    /// the action trusts no key.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;

@@ -54,7 +54,8 @@ impl PauseTarget {
         }
     }
 
-    /// Returns the root of the only tree that the target can cover; `None` if there may be several.
+    /// Returns the root of the only tree that has calls of the target; `None` if several trees may
+    /// have such calls.
     pub fn tree(&self) -> Option<ThreadId> {
         match self {
             Self::Thread(thread) => Some(thread.root()),
@@ -82,7 +83,7 @@ impl fmt::Display for PauseTarget {
     }
 }
 
-/// Whether an operator pauses or resumes.
+/// The kinds of an operator's pause action: pausing, pausing with cancellation, and resuming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PauseVerb {
     #[serde(rename = "pause")]
@@ -118,7 +119,7 @@ pub struct PauseAction {
     pub origin: Option<DecisionOrigin>,
 }
 
-/// A pause in force.
+/// A pause in force, with its target, its beginning and its author.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     #[serde(rename = "target")]
@@ -164,7 +165,7 @@ impl Pauses {
         })
     }
 
-    /// Whether a pause may cover a call of the tree with this root.
+    /// Whether a pause may cover a call of the tree with the root `root`.
     pub fn may_cover_tree(&self, root: &ThreadId) -> bool {
         self.0.iter().any(|pause| match &pause.target {
             PauseTarget::All | PauseTarget::Listener(_) => true,
@@ -180,7 +181,7 @@ impl Pauses {
         self.0.iter().find(|pause| pause.target == *target)
     }
 
-    /// Returns a pause that covers the calls to `callee` in `thread`.
+    /// Returns a pause that covers the calls to `callee` in `thread`; `None` if no pause does.
     pub fn covering(&self, thread: &ThreadId, callee: &ListenerName) -> Option<&Pause> {
         self.0.iter().find(|pause| pause.target.covers(thread, callee))
     }
@@ -293,7 +294,7 @@ impl Tree {
 }
 
 impl Call {
-    /// Moves two deadlines of this call by the duration `by`: the end of its hold, and the time by
+    /// Moves two deadlines of the call by the duration `by`: the end of its hold, and the time by
     /// which a process of its listener must take the call.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));

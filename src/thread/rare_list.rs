@@ -1,4 +1,4 @@
-//! A list for fields that are usually empty.
+//! A list for struct fields that are usually empty: an empty list takes little memory.
 
 use std::ops::{Deref, DerefMut};
 

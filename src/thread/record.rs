@@ -20,12 +20,12 @@ use super::{
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The gate passed the payload that has this digest. A message in the record's facts contains
-    /// the payload.
+    /// Digest of a payload that the gate passed. A message in the record's facts contains the
+    /// payload.
     #[serde(rename = "passed")]
     Passed(Digest),
-    /// The gate or the pump refused the payload that has this digest. A fact of the record states
-    /// the refusal and has the same digest.
+    /// Digest of a payload that the gate or the pump refused. A fact of the record states the
+    /// refusal and has the same digest.
     #[serde(rename = "refused")]
     Refused(Digest),
 }
@@ -137,7 +137,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed this attempt over, and the journal does not record how the attempt
+    /// An earlier pump handed over an attempt, and the journal does not record how the attempt
     /// ended.
     #[serde(rename = "lost")]
     Lost {
@@ -148,7 +148,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No process of the listener accepted this delivery.
+    /// No process of the listener accepted the delivery of an attempt.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "listener")]
@@ -160,8 +160,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// A call is handed over to find out whether a process of the listener takes calls again. Until
-    /// now, the listener was without any process.
+    /// The pump hands over a call to find out whether a process of the listener takes calls again.
+    /// Until now, the listener was without any process.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -194,7 +194,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time limit of this call's thread, or of a thread above it, has passed.
+    /// The time limit of the thread of an open call, or of a thread above it, has passed.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]
@@ -251,11 +251,12 @@ pub enum Input {
     Recalled {
         #[serde(rename = "call")]
         call: CallId,
-        /// The result; `None` if the source has no result for the call.
+        /// The result that the source of the fork recorded; `None` if the source has no result for
+        /// the call.
         #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
         result: Option<RecalledResult>,
     },
-    /// A pause with cancellation ended this attempt, which was in flight.
+    /// A pause with cancellation ended an attempt that was in flight.
     #[serde(rename = "stop")]
     Stop {
         #[serde(rename = "call")]
@@ -277,8 +278,7 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// NATS servers denied operations to programs of this listener. The programs report the
-    /// denials.
+    /// NATS servers denied operations to programs of a listener. The programs report the denials.
     #[serde(rename = "denied")]
     Denied {
         #[serde(rename = "listener")]

@@ -246,9 +246,9 @@ impl State {
 }
 
 impl State {
-    /// Follows the open calls from `turn` upwards in the tree of `source`, and passes the listener
-    /// of each call to `is_answered`. Returns the first listener for which `is_answered` returns
-    /// true.
+    /// Returns the listener of the first call for which `is_answered` returns true, among the call
+    /// `turn` and the open calls above it, from the innermost outwards. `source` is the root of
+    /// their tree. `None` if there is no such call.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -269,9 +269,9 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of this call is a spawned thread, which runs independently of the call
-    /// that opened it. This is the case if a call in another thread opened this call, and the
-    /// thread is not bound. A bound thread is cancelled when the call to which it is bound closes.
+    /// Whether the call's thread is a spawned thread, which runs independently of the call that
+    /// opened it. This is the case if a call in another thread opened the call, and the thread is
+    /// not bound. A bound thread is cancelled when the call to which it is bound closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

@@ -1,7 +1,7 @@
 //! Renewal of budgets: a new request of a client resets the budget counts of the request's thread
-//! tree, if the tree has no open calls. A request in the name of a client through which a listener
-//! may send resets nothing. Tokens and money of model calls are also counted over the whole life of
-//! the tree.
+//! tree, if the tree has no open calls. If the config lets a listener send in the name of the
+//! client, the client's requests reset nothing. Tokens and money of model calls are also counted
+//! over the whole life of the tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ use crate::clock::Time;
 use crate::envelope::Money;
 
 /// First core version in which a further request of a client can reset the budget counts of its
-/// tree. The journal records each such reset, which is a renewal. In earlier versions, a request
-/// did not reset the counts. It only restarted the wall time of a tree without open calls.
+/// tree, and in which the journal records this renewal. In earlier versions, the request only
+/// restarted the wall time of a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
 /// Budgets that are counted anew after each renewal. After a renewal, the tree may get a warning

@@ -167,7 +167,8 @@ impl TreeReservations {
 }
 
 impl Tree {
-    /// Returns the reservation of an attempt if its model call is running.
+    /// Returns the reservation for the running model call of an attempt; `None` if the attempt has
+    /// none.
     pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
         self.reserved.as_ref()?.attempts.get(&(call, attempt))
     }

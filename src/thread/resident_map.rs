@@ -1,4 +1,4 @@
-//! A map whose values can leave memory.
+//! A map whose values can leave memory and be kept elsewhere.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -81,7 +81,8 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.values.entry(key).or_insert_with(|| Box::new(value))
     }
 
-    /// Removes a value for good.
+    /// Removes the value of `key` from the map. A value that has left memory must be restored
+    /// first.
     pub(super) fn remove(&mut self, key: &K) {
         self.check(key);
         self.values.remove(key);
@@ -94,7 +95,7 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         }
     }
 
-    /// Puts back a value that has left memory.
+    /// Puts a value that has left memory back into memory.
     pub(super) fn restore(&mut self, key: K, value: V) {
         self.absent.remove(&key);
         self.values.insert(key, Box::new(value));

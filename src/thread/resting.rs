@@ -23,7 +23,7 @@ use crate::limits;
 /// A tree that is written as text.
 #[derive(Serialize)]
 struct LeavingTree<'a> {
-    /// Value of [`State::stepped`] when the text was written.
+    /// Sum of the forward steps of the system clock ([`State::stepped`]) when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
     /// Sum of the pump's standstills ([`State::stood`]) at the time when the tree was written as

@@ -37,7 +37,7 @@ pub struct ScheduledRun {
     /// The scheduled time that started the run.
     #[serde(rename = "due")]
     pub due: Time,
-    /// Whether the request was sent and accepted.
+    /// Whether the request of the run was sent and accepted.
     #[serde(rename = "is_sent")]
     pub is_sent: bool,
 }
@@ -50,7 +50,8 @@ impl State {
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }
 
-    /// Returns the run of this thread if the request of the run is not sent yet.
+    /// Returns the run whose request will be sent into `thread`; `None` if there is no such run, or
+    /// if its request was already sent.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
         let runs = self.schedules.values().flat_map(|planned| &planned.runs);
         runs.filter(|run| !run.is_sent).find(|run| run.thread == *thread)

@@ -20,7 +20,7 @@ use crate::limits;
 /// First line of the signed bytes.
 const SCHEME: &str = "organism decision 1\n";
 
-/// Prefix of a public key's text form.
+/// Beginning of a public key in text form.
 const ALGORITHM: &str = "ed25519:";
 
 /// The public key of an operator.
@@ -112,7 +112,7 @@ pub struct DecisionStatement<'a> {
     /// Digest of the payload that a person approved, or of the answer that a person gave. `None`
     /// for every other action, such as a refusal.
     pub digest: Option<Digest>,
-    /// Digest of the preview that was approved with the payload.
+    /// Digest of the preview that was approved with the payload; `None` if none was approved.
     pub preview: Option<Digest>,
     pub reason: &'a str,
     pub note: &'a str,
@@ -257,8 +257,8 @@ impl DecisionSignature {
         signed
     }
 
-    /// Creates the value for a signature that another program made. [`DecisionSignature::holds`]
-    /// must still check the signature.
+    /// Returns the signature that another program made, with the values that it covers. The
+    /// signature is not verified here: the caller must call [`DecisionSignature::holds`].
     pub fn made_elsewhere(
         key: OperatorPublicKey,
         (journal, thread): (Uuid, ThreadId),

@@ -43,7 +43,8 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Inserts a value, and returns the previous value of `key`.
+    /// Inserts a value. Returns the previous value of `key`, or `None` if the map did not contain
+    /// `key`.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match &mut self.0 {
             Many(many) => many.insert(key, value),
@@ -60,7 +61,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    /// Removes a value, and returns it.
+    /// Removes `key` and returns its value. Returns `None` if the map does not contain `key`.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         match &mut self.0 {
             Few(few) => {

@@ -137,7 +137,8 @@ pub struct Tree {
     /// Tokens and money that the model calls of each agent have used in this tree.
     #[serde(rename = "by_agent", default, skip_serializing_if = "ByListener::is_empty")]
     pub by_agent: ByListener<Spending>,
-    /// Reservations of running model calls. Boxed, because most trees have none.
+    /// Reservations of running model calls; `None` if there are none. Boxed, because most trees
+    /// have none.
     #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
@@ -166,7 +167,7 @@ pub struct Tree {
     /// The messages that operators have retried, each with the new message that the retry made.
     #[serde(rename = "retried", default, skip_serializing_if = "SmallMap::is_empty")]
     pub retried: SmallMap<MessageId, MessageId>,
-    /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
+    /// Trace to which the work of the tree belongs, if any. Boxed, because most trees have none.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
 }
@@ -193,7 +194,7 @@ pub struct KeptFault {
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
-    /// How this call of the group ended; `None` until it is closed.
+    /// How the leg ended; `None` until it is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
     /// The faults with which the leg failed. Usually this is a single fault. If the leg forwarded
@@ -268,10 +269,11 @@ pub struct Thread {
     /// delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
-    /// The call to which the thread is bound. When this call closes, the thread is cancelled.
+    /// The call to which the thread is bound: when this call closes, the thread is cancelled.
+    /// `None` if the thread is not bound.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// The allotment of the thread. Boxed, because most threads have none.
+    /// The allotment of the thread, if any. Boxed, because most threads have none.
     #[serde(rename = "allotted", default, skip_serializing_if = "Option::is_none")]
     pub allotted: Option<Box<AllotmentUsage>>,
 }
@@ -340,7 +342,7 @@ pub struct Timer {
     pub at: bool,
 }
 
-/// An open call.
+/// State of an open call: its messages, the answers that it awaits, its attempts and its hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     #[serde(rename = "id")]
@@ -365,16 +367,16 @@ pub struct Call {
     /// Actions of the call's last outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for ordering the answers that the listener awaits. An outcome is the list
-    /// of payloads that the listener returned last, and the numbers begin at 0 with each outcome.
-    /// Each payload that opens calls takes one number. Each answer of the core to another payload,
-    /// such as the confirmation of a new timer, also takes one number.
+    /// Next free number in the order of the answers that the listener awaits. The numbers begin at
+    /// 0 with each outcome of the listener. Each payload of the outcome that opens calls takes one
+    /// number. So does each answer of the core to another payload, such as the confirmation of a
+    /// new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
     #[serde(rename = "remote_calls", default, skip_serializing_if = "SmallSet::is_empty")]
     pub remote_calls: SmallSet<CallId>,
-    /// Whether a thread is bound to this call. Such a thread is cancelled when the call closes.
+    /// Whether a thread is bound to the call. Such a thread is cancelled when the call closes.
     #[serde(rename = "has_bound", default, skip_serializing_if = "is_default")]
     pub has_bound: bool,
     /// Tokens and money that model calls have used in the threads bound to this call, and in their
@@ -397,29 +399,31 @@ pub struct Call {
     /// round is the set of messages that the listener receives together.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
-    /// Number of tasks that were delegated from the goal which this call gave to an agent. Includes
+    /// Number of tasks that were delegated from the goal which the call gave to an agent. Includes
     /// tasks that agents delegated further.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
-    /// The attempt that is handed over to the listener. If the pump ends during the attempt, the
-    /// attempt stays here for the next pump.
+    /// The attempt that is handed over to the listener; `None` if there is none. If the pump ends
+    /// during the attempt, the attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
     /// Number of model requests, for each route, since the agent of the call last returned an
     /// outcome, which is a list of payloads. A route is a provider with one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
-    /// Time of the first hand-over since the last outcome or failed attempt of the call.
+    /// Time of the first hand-over since the last outcome or failed attempt of the call; `None` if
+    /// the call was not handed over since then.
     #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     /// Time at which a pause began to keep the call from being handed over. From then on, the
-    /// deadlines of the call do not run.
+    /// deadlines of the call do not run. `None` while no pause keeps the call.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
-    /// The preview of a call that was held for an approval, once the preview has come or failed. It
-    /// is kept after the hold ends. Boxed, because most calls have none.
+    /// The preview of a call that was held for an approval, or the reason why no preview came.
+    /// `None` while neither is known. Kept after the hold ends. Boxed, because most calls have
+    /// none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
     /// Whether the call belongs to a fork and has no result in the source of the fork.
@@ -443,16 +447,16 @@ pub struct Held {
 /// The preview of a held call, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallPreview {
-    /// The note with the preview.
+    /// The preview came. The message is the note that contains the preview.
     #[serde(rename = "recorded")]
     Recorded(#[serde(with = "message_text::one")] Arc<Message>),
-    /// No preview came, for this reason.
+    /// No preview came. The text states the reason.
     #[serde(rename = "missing")]
     Missing(String),
 }
 
 impl Call {
-    /// Returns the recorded preview of the call.
+    /// Returns the recorded preview of the call; `None` if no preview has been recorded.
     pub fn recorded_preview(&self) -> Option<&Arc<Message>> {
         match self.preview.as_deref() {
             Some(CallPreview::Recorded(note)) => Some(note),
@@ -466,7 +470,7 @@ impl Call {
         is_held && self.preview.is_none()
     }
 
-    /// Returns the message that opened the call.
+    /// Returns the message that opened the call; `None` if the call has no messages.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))
     }

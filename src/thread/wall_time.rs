@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
 /// First core version in which the wall time of a tree may stop although a call to an agent is
-/// queued. The wall time stops if the queued call can only be handed over after the end of an
-/// earlier call to the same agent in the same thread, and this earlier call waits for a person.
+/// queued. The wall time stops if an earlier call to the same agent in the same thread waits for a
+/// person, because the queued call can be handed over only after that call has ended.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {

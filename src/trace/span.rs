@@ -16,7 +16,8 @@ pub struct Span {
     pub name: String,
     pub began: Time,
     pub ended: Time,
-    /// Type of the failure with which the work ended, as one word of a closed list.
+    /// Type of the failure with which the work ended, as one word of a closed list; `None` without
+    /// a failure.
     pub error: Option<Cow<'static, str>>,
     /// Attributes: names, ids and numbers only, never contents of payloads.
     pub attributes: Vec<(&'static str, AttributeValue)>,

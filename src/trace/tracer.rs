@@ -1,4 +1,4 @@
-//! Bounded queue of finished spans. Handing a span in never blocks.
+//! Bounded queue of finished spans. Adding a span never blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -42,8 +42,8 @@ struct NotReadyReason {
     partition: Option<u32>,
 }
 
-/// Responds to `/healthz`: whether the process is alive. A process that waits because the disk is
-/// full is alive, since a restart would not help.
+/// Responds to `/healthz`, which reports whether the process is alive. A process that waits because
+/// the disk is full is alive, since a restart would not help.
 pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     let ended = health.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log has the reason".to_owned();
@@ -51,7 +51,7 @@ pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     respond(dead.into_iter().collect(), Vec::new())
 }
 
-/// Responds to `/readyz`: whether the organism accepts and processes payloads.
+/// Responds to `/readyz`, which reports whether the organism accepts and processes payloads.
 pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     match health.get() {

@@ -28,7 +28,7 @@ use super::run_state::{
 use super::undo::{RunUndo, UndoRules, UndoStep, label_of};
 use super::view::ViewValue;
 
-/// A request of a run to the core, or the result of the run.
+/// A request that a workflow run sends to the core of the pump, or the result of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunRequest {
     /// The run requests a new thread, or it ends.
@@ -45,17 +45,17 @@ pub struct RunThreads {
     /// Goal runs for which the run has requested a thread that is not open yet, in the order of the
     /// requests. Each goal run has the label that was requested for its thread.
     requested: VecDeque<(GoalRun, String)>,
-    /// The thread that was opened last: the message that requested it, and the goal run that it
-    /// belongs to.
+    /// The thread that was opened last: the message that requested the thread, and the goal run in
+    /// the thread. `None` before the first thread is open, and after a refusal.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// Whether the core opened a thread that this run had not requested. A definition always leads
-    /// to the same requests, so the messages then belong to a run of another definition.
+    /// Whether the core opened a thread that this run had not requested. If so, the messages belong
+    /// to a run of another definition, because a definition always leads to the same requests.
     is_foreign: bool,
     clock: RunClock,
-    /// Id of the latest message of the call.
+    /// Id of the latest message that the core sent to the run; `None` before the first one.
     latest: Option<MessageId>,
     /// Every thread that this run has opened. If this run is a retry, the list begins with the
     /// threads that earlier runs have opened.
@@ -89,8 +89,8 @@ impl RunClock {
     }
 }
 
-/// Undo rules and journal records. An undo needs them in addition to the messages of the run's
-/// call.
+/// The undo rules, and the journal records that an undo needs in addition to the messages of the
+/// run's call.
 #[derive(Clone, Copy)]
 pub struct UndoSource<'a> {
     pub rules: &'a UndoRules,
@@ -191,8 +191,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the threads that the run opened, without the first `known` of them. Each thread has
-    /// the number of its goal (`None` for an undo), and the attempt of its goal run.
+    /// Returns the threads that the run opened, in order, without the first `known` of them. Each
+    /// thread comes with the number of its goal (`None` for an undo) and the number of the attempt.
     pub fn threads_after(
         &self,
         known: usize,
@@ -217,8 +217,8 @@ impl<'a> CallFold<'a> {
         self
     }
 
-    /// Returns the reason why the records for an undo could not be read. After such an error, the
-    /// requests returned so far are incomplete.
+    /// Returns the reason why the records for an undo could not be read, if reading them failed.
+    /// After such an error, the requests returned so far are incomplete.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }
@@ -228,8 +228,8 @@ impl<'a> CallFold<'a> {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether the core opened a thread that this run had not requested. A definition always leads
-    /// to the same requests, so the messages then belong to a run of another definition.
+    /// Whether the core opened a thread that this run had not requested. If so, the messages belong
+    /// to a run of another definition, because a definition always leads to the same requests.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
@@ -284,7 +284,8 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Updates the list of the run's threads after a message. Passes no event to the run.
+    /// Updates the list of the run's threads after a message, without any effect on the goals.
+    /// Returns requests to cancel opened threads that the run no longer needs.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -408,7 +409,8 @@ impl<'a> CallFold<'a> {
         goals.collect()
     }
 
-    /// Begins the undo of a failed run as soon as all threads of the run have ended.
+    /// Begins the undo of a failed run once all threads of the run have ended, and returns the
+    /// first request of the undo. Returns `None` if no undo begins now.
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
@@ -451,8 +453,9 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run to which a refusal applies. The core has refused to open
-    /// the thread of this goal run, or it has refused the first call in the thread.
+    /// Removes and returns the goal run to which a refusal applies: the core refused to open the
+    /// thread of this goal run, or refused the first call in the thread. Returns `None` for any
+    /// other refusal.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -487,7 +490,8 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run whose thread has the result `result`.
+    /// Removes and returns the goal run whose thread ended with `result`. Returns `None` if no goal
+    /// run has the thread that `result` names.
     fn ended_run(&mut self, result: &Element) -> Option<GoalRun> {
         let thread = ThreadId::parse(result.attribute("thread_id")?).ok()?;
         self.threads.runs.remove(&thread)
@@ -538,8 +542,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the listener that a goal run calls to carry out a goal or to verify an item. Returns
-    /// `None` for a question to a person. Also returns `None` for the call of a supervisor, which
-    /// reviews an output, and of a judge, which decides a condition.
+    /// `None` if the goal run is a question to a person, if a supervisor reviews an output in it,
+    /// or if a judge decides a condition in it.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -618,8 +622,8 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
 }
 
-/// Returns the output that a reply contains: the text of an agent's final answer, or the payload of
-/// another reply. The output of an acknowledgement is an empty text.
+/// Returns the output that a reply contains: the text of an agent's final answer, an empty text for
+/// an acknowledgement or an empty reply, and otherwise the payload itself.
 pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();

@@ -61,7 +61,8 @@ pub struct HandedOverAttempts {
 }
 
 impl HandedOverAttempts {
-    /// Applies a fact of a record if it concerns a call for which `is_asked_for` returns true.
+    /// Applies a fact of a record, if the fact concerns a call for which `is_asked_for` returns
+    /// true.
     pub fn read(&mut self, fact: &Fact, is_asked_for: impl Fn(CallId) -> bool) {
         match fact {
             Fact::HandedOver { call, attempt } if is_asked_for(*call) => {
@@ -101,9 +102,9 @@ impl HandedOverAttempts {
     }
 }
 
-/// Returns the calls in and beneath `threads`, in the order of their requests. Also returns the
-/// position of the record that contains the message `until`; no later record is read. Returns
-/// `None` if no record contains the message.
+/// Returns the calls in `threads` and in the threads beneath them, in the order of the requests.
+/// Also returns the position of the record that contains the message `until`; no later record is
+/// read. Returns `None` if no record contains the message.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.

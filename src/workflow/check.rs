@@ -63,7 +63,7 @@ pub struct DefinitionContext<'a> {
     /// Names of all workflows.
     pub workflows: Vec<&'a ListenerName>,
     /// The contracts of all listeners. They state what each listener accepts, may reply and may
-    /// address. `None` if problems in the config prevent the contracts.
+    /// address. `None` if they could not be built because of problems in the config.
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,

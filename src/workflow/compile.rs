@@ -31,7 +31,7 @@ pub struct CompiledWorkflow {
     pub digest: Digest,
 }
 
-/// Compiles a definition that has no problem.
+/// Compiles a definition to its canonical XML. The definition must have passed all checks.
 pub fn compile(definition: &WorkflowDefinition) -> CompiledWorkflow {
     let text = workflow(definition).to_xml();
     let digest = Digest::of(text.as_bytes());

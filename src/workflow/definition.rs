@@ -28,7 +28,7 @@ impl<T> Placed<T> {
     }
 }
 
-/// The name of a goal, unique in its workflow: one token.
+/// The name of a goal, unique in its workflow. It has the same format as a [`ListenerName`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GoalId(String);
 
@@ -36,7 +36,7 @@ impl GoalId {
     /// Names that no goal may have, because they mean something else in an expression or a policy.
     pub const RESERVED: [&str; 7] = ["input", "item", "request", "reply", "stop", "skip", "undo"];
 
-    /// Reads an id; `None` if the text is not a token.
+    /// Reads an id; returns `None` if the text does not have the format of an id.
     pub fn parse(text: &str) -> Option<Self> {
         ListenerName::parse(text).is_ok().then(|| Self(text.to_owned()))
     }
@@ -64,9 +64,10 @@ pub struct WorkflowDefinition {
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of each goal that has no policy of its own.
     pub on_failure: FailurePolicy,
-    /// The human who gets the list of the calls that were not undone.
+    /// The human who gets the list of the calls that a failed run did not undo; `None` if no human
+    /// gets the list.
     pub report_to: Option<Placed<ListenerName>>,
-    /// Time limit of one run.
+    /// Time limit of one run; `None` if the definition sets no limit.
     pub timeout: Option<Duration>,
     pub budget: Budget,
     /// All goals, in the order of the config file.
@@ -87,8 +88,8 @@ impl WorkflowDefinition {
 /// The input that a run of the workflow requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// A payload that organism generates. It has the name of the workflow, and children of these
-    /// types.
+    /// A payload that organism generates. It has the name of the workflow, and children of the
+    /// types in this value.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
@@ -119,7 +120,7 @@ pub struct GoalDefinition {
     /// Maximum number of further attempts after a failure of the goal.
     pub retry: u32,
     pub on_failure: Option<FailurePolicy>,
-    /// Time limit of one run of the goal.
+    /// Time limit of one run of the goal; `None` if the goal sets no limit.
     pub timeout: Option<Duration>,
     pub budget: Budget,
     /// Place of the budget in the text of the config; the place of the goal if the goal has no
@@ -239,7 +240,8 @@ pub struct EachItem {
     pub concurrency: u32,
     pub on_item_failure: ItemFailure,
     pub verify: Option<ItemVerification>,
-    /// Expression whose value is the role of the agent that works on an item.
+    /// Expression whose value is the role of the agent that works on an item; `None` if the agent
+    /// has no role.
     pub role: Option<Placed<String>>,
 }
 
@@ -317,7 +319,7 @@ pub enum AskForm {
 pub enum GoalOutput {
     Text,
     /// A payload that organism generates. It has the id of the goal as its name, and children of
-    /// these types.
+    /// the types in this value.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
@@ -330,7 +332,7 @@ pub enum FailurePolicy {
     Stop,
     Skip,
     Undo,
-    /// This goal runs in place of the failed goal.
+    /// The goal with this id runs in place of the failed goal.
     Goal(Placed<GoalId>),
 }
 

@@ -120,8 +120,8 @@ pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     }
 }
 
-/// Returns all names with which a path of the expression can begin; `None` if a path may begin with
-/// anything else.
+/// Returns all names with which a path of the expression can begin. Returns `None` if a path may
+/// also begin with something other than a name, such as `/` or `*`.
 pub fn names(expression: &str) -> Option<HashSet<String>> {
     let tokens = tokens(expression);
     let mut names = HashSet::new();
@@ -194,7 +194,7 @@ const NODE_TESTS: [&str; 4] = ["node", "text", "comment", "processing-instructio
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExpressionToken {
     Name(String),
-    /// The text between the quotes.
+    /// A literal: the text between its quotes.
     Literal(String),
     Number,
     Symbol(&'static str),
@@ -235,7 +235,7 @@ pub(super) fn tokens(text: &str) -> Vec<ExpressionToken> {
     found
 }
 
-/// The set of shapes that a path can select, with the steps of this path.
+/// The shapes of the nodes that a path can select, with the steps of this path.
 #[derive(Debug, Clone)]
 struct ShapeSet<'s> {
     /// Shapes of the nodes that the path can select; `None` if they are not known.
@@ -369,7 +369,8 @@ impl ExpressionReader {
         }
     }
 
-    /// Reads the predicates and further steps of a path.
+    /// Reads the rest of a path, whose beginning selects `from`: predicates and further steps.
+    /// Returns the shapes of the nodes that the whole path selects.
     fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>, _: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = from;
         loop {

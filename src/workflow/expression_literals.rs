@@ -16,7 +16,7 @@ const HAS_WORD_HELP: &str = "write has-word(x, 'WORD') or not(has-word(x, 'WORD'
 /// opposite of the intended effect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FutileLiteral {
-    /// The text between the quotes.
+    /// Text of the literal, without its quotes.
     pub literal: String,
     pub message: String,
     pub help: String,
@@ -170,7 +170,8 @@ impl FutileLiteral {
     }
 }
 
-/// Returns the position of the parenthesis that closes the parenthesis at `open`.
+/// Returns the position of the parenthesis that closes the parenthesis at `open`; `None` if that
+/// parenthesis is never closed.
 fn closing(tokens: &[ExpressionToken], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -258,8 +259,9 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Checks a comparison of a literal with the text of a truth value. An expression such as
-/// `string(has-word(x, 'WORD'))` has such a text as its value.
+/// Checks a literal that is compared with the text of a truth value, such as the value of
+/// `string(has-word(x, 'WORD'))`. In a comparison by `=` or `!=`, reports any literal other than
+/// 'true' and 'false'.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

@@ -101,7 +101,8 @@ impl<'a> GoalGraph<'a> {
         self.definition.goals.get(number)
     }
 
-    /// Returns the list that a goal is in; `None` for a goal that is in no list.
+    /// Returns the membership of a goal in the list of another goal, such as a loop. Returns `None`
+    /// if the goal is in no list.
     pub fn membership(&self, number: usize) -> Option<Membership> {
         self.index.memberships.get(number).copied().flatten()
     }
@@ -131,7 +132,8 @@ impl<'a> GoalGraph<'a> {
         self.number(&id.value)
     }
 
-    /// Returns the loop that a goal runs in, directly or within a branch or a fallback.
+    /// Returns the innermost loop that a goal runs in, directly or within a branch or a fallback.
+    /// Returns `None` for a goal outside of all loops.
     pub fn loop_of(&self, number: usize) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut at = number;
@@ -145,8 +147,8 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Returns every goal in the lists of the given goal, including branches and fallbacks, in the
-    /// order of [`GoalGraph::order`].
+    /// Returns every goal that is a member of the given loop or choice, at any depth, with the
+    /// fallbacks and verifiers of these members, in the order of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.members(number);
@@ -252,8 +254,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Searches the file upwards from this goal, and returns the first goal that is a member of no
-    /// list.
+    /// Searches the file upwards from this goal, and returns the first goal that is not a member of
+    /// another goal; `None` if there is none.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -358,7 +360,8 @@ impl<'a> GoalGraph<'a> {
     }
 }
 
-/// Returns, for each goal, the list that contains it. Also returns every goal that two lists name.
+/// Returns the list that contains each goal, with `None` for a goal in no list. Also returns every
+/// goal that two lists name.
 fn memberships<'a>(
     definition: &'a WorkflowDefinition,
     numbers: &HashMap<GoalId, usize>,
@@ -384,7 +387,8 @@ fn memberships<'a>(
     (memberships, second)
 }
 
-/// Returns every goal that `goal` names as a member, with its place in the list.
+/// Returns every goal that `goal` names as a member, with the kind of the membership and, in a loop
+/// or branch, the position.
 fn members_of(goal: &GoalDefinition) -> Vec<(&Placed<GoalId>, MemberKind)> {
     let mut members = Vec::new();
     match &goal.form {

@@ -28,7 +28,7 @@ use super::run_retry::{self, RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
 use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 
-/// Carries out the runs of one workflow.
+/// The handler that carries out the runs of one workflow.
 pub struct WorkflowHandler {
     workflow: ListenerName,
     definitions: RunDefinitions,

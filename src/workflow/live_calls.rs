@@ -73,8 +73,8 @@ impl LiveCalls {
         })
     }
 
-    /// Removes a model call that has ended. Ignores the end if it belongs to an earlier attempt,
-    /// because such an end may arrive after the start of the next attempt.
+    /// Removes a model call that has ended. Does nothing and returns false for the end of an
+    /// earlier attempt, because such an end may arrive after the start of the next attempt.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {

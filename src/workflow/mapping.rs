@@ -10,7 +10,7 @@ use crate::xml::shape::QName;
 use super::definition::Mapping;
 use super::view::RunView;
 
-/// Returns the expressions of a mapping.
+/// Returns the expressions in `with`, the setting that states how the payload of a call is built.
 pub fn expressions(with: &Mapping) -> Vec<&str> {
     match with {
         Mapping::Element(expression) => vec![expression.value.as_str()],

@@ -220,8 +220,9 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute for the
-/// request. It makes the core cancel the thread when the workflow's call closes.
+/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of this
+/// request, with which the core cancels the thread when the workflow's call closes. With `None`,
+/// the thread may outlive the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);

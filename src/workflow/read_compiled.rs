@@ -63,7 +63,7 @@ fn payload(text: &str) -> Option<PayloadName> {
     PayloadName::parse(text).ok()
 }
 
-/// Returns the value whose name in the list `words` is `word`.
+/// Returns the value whose name in the list `words` is `word`; `None` if no value has this name.
 fn value_of<T: Clone>(words: &[(&str, T)], word: &str) -> Option<T> {
     let found = words.iter().find(|(known, _)| *known == word);
     found.map(|(_, value)| value.clone())

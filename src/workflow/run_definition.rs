@@ -22,8 +22,8 @@ pub fn write_run_definition(digest: Digest) -> String {
     element.with_attribute("digest", digest.to_string()).to_xml()
 }
 
-/// Returns the digest of the definition that `message` records for a run of `workflow`. Only the
-/// workflow itself can write such a message.
+/// Returns the digest of the definition that `message` records for a run of `workflow`. Returns
+/// `None` if `message` records no definition, or if another sender than the workflow wrote it.
 pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option<Digest> {
     if message.kind != MessageKind::Own || message.from != *workflow {
         return None;

@@ -165,6 +165,6 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum number of nested lists, from a goal outwards, that are searched for loops around the
+/// Maximum number of enclosing goals, from the inside out, that are searched for loops around a
 /// goal.
 const LISTS_MOST: usize = 100;

@@ -62,7 +62,7 @@ pub enum RunPart {
     Item(usize),
 }
 
-/// An event that the state of a run has to take into account.
+/// An event that changes the state of a run, such as the end of a goal run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEvent {
     Started,
@@ -175,7 +175,7 @@ pub enum GoalCall {
         document: String,
         /// The only payload that is accepted as an answer; `None` if the answer is text.
         answer: Option<PayloadName>,
-        /// The roles that the agent may delegate to.
+        /// The roles that the agent may delegate to; `None` if the agent may not delegate.
         roles: Option<GoalRoles>,
     },
     /// A call to a listener or to a workflow, with this payload.
@@ -349,8 +349,9 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, its pass, the number of its agents or items that have a result,
-    /// and the number of all its agents or items.
+    /// Returns the phase of a goal, the pass of its loop, the number of its agents or items that
+    /// have a result, and the number of all its agents or items. The numbers are 0 if the goal is
+    /// not running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),

@@ -93,12 +93,13 @@ struct ThreadNode {
     attempt: u32,
     role: Option<String>,
     /// The first call of the thread: its id, its listener, and the local name of its payload.
+    /// `None` until the call is recorded.
     call: Option<(CallId, ListenerName, String)>,
     opened: Time,
     ended: Option<(Time, Closing)>,
 }
 
-/// Computes the progress of one run from the records of the run's tree and from live events.
+/// The progress of one run, computed from the records of the run's tree and from live events.
 pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
@@ -304,7 +305,8 @@ impl<'a> RunTree<'a> {
         rows
     }
 
-    /// Returns the number of the goal for which the thread, or a thread above it, was opened.
+    /// Returns the number of the goal for which the thread, or a thread above it, was opened;
+    /// `None` if no such goal is known.
     fn goal_of(&self, thread: &ThreadId) -> Option<usize> {
         let mut at = Some(thread.clone());
         while let Some(thread) = at {
@@ -430,14 +432,15 @@ impl<'a> RunTree<'a> {
     }
 }
 
-/// Measures how long a goal has run, in all passes of its loop and after each correction.
+/// Measured running time of a goal, in all passes of its loop and after each correction.
 #[derive(Debug, Default)]
 struct GoalClock {
     passes: u32,
     /// Total length of the ended periods in which a goal ran. A new period begins with each pass of
     /// the goal's loop, and after each correction.
     ended: Duration,
-    /// Start of the present pass, and number of the pass in the loop.
+    /// Start of the present pass, and number of the pass in the loop; `None` while the goal does
+    /// not run.
     running: Option<(Time, u32)>,
 }
 

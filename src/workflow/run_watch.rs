@@ -17,19 +17,20 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
-    /// Number of lists around the goal, at all levels of nesting; 0 for a goal that is in no list.
+    /// Number of goals around this goal, such as loops, at all levels of nesting; 0 for a goal that
+    /// is not a member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
     /// Pass of the goal's loop, counted from 1; 0 outside of a loop.
     pub iteration: u32,
-    /// Number of agents or items with a result, and their total number. (0, 0) for a goal with one
-    /// run.
+    /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
+    /// not running, or if it has neither several agents nor items.
     pub parts: (usize, usize),
     /// Goals for which a waiting goal waits.
     pub waits_for: Vec<GoalId>,
 }
 
-/// Computes the state of each goal of one run from the messages of the run.
+/// The state of each goal of one run, computed from the messages of the run.
 pub struct RunWatch<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
@@ -110,7 +111,7 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Returns the threads that the run has opened since the last call of this function. Each
-    /// thread has the number of its goal (`None` for an undo), and the attempt of its goal run.
+    /// thread comes with the number of its goal (`None` for an undo) and the number of the attempt.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

@@ -12,7 +12,7 @@ use super::definition::{
 };
 use super::expression::ValueShape;
 
-/// Computes the shapes of values from the schemas and the contracts of a config.
+/// The schemas and the contracts of a config, from which the shapes of values are computed.
 pub struct ShapeSource<'a> {
     pub schemas: &'a Schemas,
     /// The contracts of the config; `None` if the contracts are invalid.

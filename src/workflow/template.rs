@@ -1,4 +1,4 @@
-//! Prompts with placeholders: `{{XPath}}` inserts text.
+//! Prompts with placeholders: `{{XPath}}` inserts the value of an XPath expression as text.
 
 use super::definition::Placed;
 

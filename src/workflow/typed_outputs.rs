@@ -110,7 +110,7 @@ pub fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     judges.collect()
 }
 
-/// Returns the prompt of the agents that carry a goal out.
+/// Returns the prompt of the agents that carry a goal out; `None` if no agent carries it out.
 pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
     let target = match &goal.form {
         GoalForm::All { prompt, .. } | GoalForm::First { prompt, .. } => return Some(prompt),

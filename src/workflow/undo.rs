@@ -66,7 +66,8 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether the call may have had effects that an undo must take back or report.
+    /// Whether the call may have had effects that an undo has to take back, or to report to a
+    /// person.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
@@ -312,7 +313,8 @@ struct UndoQueue {
     /// Calls to undo, the newest at the end. A call stays in this list until its undo has ended.
     pending: Vec<UndoTarget>,
     current: Option<LeftCall>,
-    /// Thread of the current undo, and the message that requested the thread.
+    /// Thread of the current undo, and the message that requested the thread. `None` if no thread
+    /// of an undo is open.
     thread: Option<(ThreadId, Option<MessageId>)>,
     /// Whether the core has already refused one `wait` since the current undo was requested. The
     /// core refuses a `wait` if no thread is open. The run may have sent the first refused `wait`
@@ -347,7 +349,7 @@ impl RunUndo {
         matches!(self.phase, UndoPhase::Settling)
     }
 
-    /// Returns the thread of the current undo.
+    /// Returns the thread of the current undo, if such a thread is open.
     pub fn thread(&self) -> Option<&ThreadId> {
         match &self.phase {
             UndoPhase::Undoing(queue) => queue.thread.as_ref().map(|(thread, _)| thread),
@@ -370,9 +372,9 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Applies one message that the core of the pump sent to the run. Must come after
-    /// [`RunUndo::begin`]. `has_reader` states whether a person receives the list of calls that
-    /// were not undone.
+    /// Applies one message that the core of the pump sent to the run, and returns the next action
+    /// of the undo, if there is one. Must come after [`RunUndo::begin`]. `has_reader` states
+    /// whether a person receives the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
@@ -464,7 +466,8 @@ impl RunUndo {
         }
     }
 
-    /// Records that the current undo has ended.
+    /// Records that the current undo has ended. If `is_done` is false, its call is added to the
+    /// list of calls that were not undone.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;

@@ -67,7 +67,8 @@ impl SupervisorVerdict {
     }
 }
 
-/// Reads the answer of a judge; `None` if the output is no judgement.
+/// Reads the answer of a judge: true for yes, false for no. Returns `None` if the output is no
+/// judgement.
 pub fn read_judgement(output: &ViewValue) -> Option<bool> {
     let ViewValue::Payload(payload) = output else { return None };
     match payload.text().trim() {

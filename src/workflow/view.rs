@@ -137,7 +137,8 @@ impl RunView {
         Ok(Some(ViewValue::Several(entries.collect())))
     }
 
-    /// Returns the first element that an expression selects, with its namespaces.
+    /// Returns the first node that an expression selects, as an element with its namespaces.
+    /// Returns `None` if nothing is selected, or if the first node is no element.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -179,8 +180,8 @@ impl RunView {
     }
 }
 
-/// Finds elements by their positions. Lists the children of each element only once, even for many
-/// searches.
+/// An index that finds elements by their positions. Lists the children of each element only once,
+/// even for many searches.
 struct ElementIndex<'a> {
     children: HashMap<Vec<u32>, Vec<&'a Element>>,
 }

@@ -54,7 +54,7 @@ pub struct ElementOrigin {
     pub tag: Range<usize>,
     /// Byte offset of the end of the element.
     pub end: usize,
-    /// Namespace bindings inside the element.
+    /// Namespace bindings inside the element; `None` if the element was not parsed from a document.
     pub(super) scope: Option<NamespaceScope>,
 }
 
@@ -141,7 +141,8 @@ impl Element {
         &self.name.local
     }
 
-    /// Returns the value of the attribute with this local name and without a namespace.
+    /// Returns the value of the attribute with the local name `local` and without a namespace;
+    /// `None` if there is no such attribute.
     pub fn attribute(&self, local: &str) -> Option<&str> {
         let named =
             |(name, _): &&(QName, String)| name.namespace.is_none() && &*name.local == local;
@@ -155,7 +156,8 @@ impl Element {
         })
     }
 
-    /// Returns the first child element with this local name.
+    /// Returns the first child element with the local name `local`; `None` if there is no such
+    /// child.
     pub fn child(&self, local: &str) -> Option<&Self> {
         self.children().find(|child| child.local_name() == local)
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Whether XML 1.0 allows this character.
+/// Whether XML 1.0 allows the character `c`.
 pub const fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
@@ -74,6 +74,7 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
 }
 
 /// Returns the offset, at or after `from`, of the first character that may need a replacement.
+/// Returns `None` if there is no such character.
 fn next_special(text: &str, from: usize) -> Option<usize> {
     // U+FFFE and U+FFFF begin with 0xEF; XML does not allow them either.
     let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
@@ -83,7 +84,7 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
 
 /// Parses the character reference at the beginning of `text`. Returns the character, and the length
 /// of the reference in bytes. Accepts numeric references and the five named references that XML has
-/// without a DTD.
+/// without a DTD. Returns `None` if `text` begins with no such reference.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-/// Whether a screen would hide this character or show something else in its place.
+/// Whether a screen would hide the character `c` or show something else in its place.
 pub fn is_hidden(c: char) -> bool {
     match c {
         ' ' | '\n' | '\t' => false,

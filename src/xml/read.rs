@@ -18,19 +18,21 @@ use crate::limits;
 
 impl Element {
     /// Parses the element at the beginning of `text`, after comments and an XML declaration.
-    /// Ignores everything after the element. Keeps line ends as written.
+    /// Ignores everything after the element. Keeps line ends as written. Returns `None` if the
+    /// element is not well-formed or exceeds a limit.
     pub fn read(text: &str) -> Option<Self> {
         TreeReader::new(text).tree()
     }
 
     /// Parses as [`Element::read`] does. In addition, records the position of each element, and
-    /// turns each line end into a line feed, as XML 1.0 requires.
+    /// turns each line end into a line feed, as XML 1.0 requires. Returns `None` in the same cases.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
 
     /// Parses only the first start tag of `text`, after comments and an XML declaration.
-    /// [`ElementOrigin::end`] is then the end of that tag.
+    /// [`ElementOrigin::end`] is then the end of that tag. Returns `None` if there is no valid
+    /// start tag.
     pub fn head(text: &str) -> Option<Self> {
         let mut reader = TreeReader { is_document: true, ..TreeReader::new(text) };
         loop {

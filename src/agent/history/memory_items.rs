@@ -32,7 +32,7 @@ pub(super) struct MemoryItems {
     /// The `seq` of each turn in the agent's window, which is the part of the thread that the agent
     /// still sees.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
-    /// Sort key of the last item.
+    /// Sort key of the last item; `None` while the list is empty.
     last: Option<Place>,
     /// Counts of changes to earlier items: how often the window was cleared, and how many messages
     /// were replaced by placeholders. If new records increase one of these counts, all items are
@@ -46,7 +46,8 @@ pub(super) struct MemoryItems {
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
-    /// Computes the items of the agent's memory for the delivery of `call` at `position`.
+    /// Computes the items of the agent's memory for the delivery of `call` at `position`, from the
+    /// tables in `fold`.
     pub fn new(
         fold: &ThreadFold,
         call: CallId,
@@ -140,7 +141,7 @@ impl MemoryItems {
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
     }
 
-    /// Returns the items that the list lacks, in order.
+    /// Returns the items of all turns and messages that this list has not processed yet, in order.
     fn new_places<'f>(
         &mut self,
         fold: &'f ThreadFold,
@@ -270,8 +271,8 @@ impl PlacedItem<'_> {
 
 /// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
 /// is at least `before`, and the last `kept` older items with the flag [`PlacedItem::counts`]. Also
-/// keeps items without this flag that come after the first of these. Never removes the request that
-/// opened the call `stays`.
+/// keeps the items without this flag that come after the oldest item kept in this way. Never
+/// removes the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -40,7 +40,8 @@ pub struct Viewpoint<'a> {
     pub version: RendererVersion,
 }
 
-/// One item of an agent's memory.
+/// One item of an agent's memory: a turn of the agent, another message of the thread, or a mark
+/// where items are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryItem {
     /// Text of one of the agent's own turns.
@@ -80,13 +81,13 @@ pub struct ThreadMessage {
     /// Whether the prompt shows a placeholder, because the message does not fit into the context
     /// window.
     pub left_out: bool,
-    /// The native call that has this message as its result: the `seq` of the call's turn, and the
-    /// index of the call among the native calls of that turn. `None` if that turn is outside the
-    /// window.
+    /// The native call whose result is this message: the `seq` of the call's turn, and the index of
+    /// the call among the native calls of that turn. `None` if the message is no such result, or if
+    /// that turn is outside the window.
     pub native: Option<(u64, usize)>,
-    /// The action that has this message as its result: the `seq` of the action's turn, and the
-    /// index of the action among all actions of that turn. Refused actions are counted, too. `None`
-    /// if that turn is outside the window.
+    /// The action whose result is this message: the `seq` of the action's turn, and the index of
+    /// the action among all actions of that turn, including refused ones. `None` if the message is
+    /// no such result, or if that turn is outside the window.
     pub action: Option<(u64, usize)>,
 }
 
@@ -104,13 +105,13 @@ pub struct AnsweredCall {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,
-    /// Number of the agent's turns in this thread, including those outside the window.
+    /// Number of the agent's turns in the thread, including those outside the window.
     pub turns: u32,
-    /// Number of turns that the agent has taken in this call.
+    /// Number of turns that the agent has taken in the call that is being delivered.
     pub iterations: u32,
-    /// Whether any action of the agent was accepted in this call.
+    /// Whether any action of the agent was accepted in the call that is being delivered.
     pub acted: bool,
-    /// Payload name of the request that opened this call.
+    /// Payload name of the request that opened this call; `None` if the memory lacks this request.
     pub request: Option<PayloadName>,
     /// The only payload with which the agent may answer the request. `None` unless the request is a
     /// goal that declares the type of its answer.
@@ -118,7 +119,8 @@ pub struct AgentMemory {
     /// The payload with which the agent may give tasks of the request to other agents. `None`
     /// unless the request is a goal that permits such delegations.
     pub delegate: Option<PayloadName>,
-    /// Time of the first message of the thread. Prompts show its date as today's date.
+    /// Time of the first message of the thread; `None` if there is no message yet. Prompts show its
+    /// date as today's date.
     pub began: Option<crate::clock::Time>,
 }
 

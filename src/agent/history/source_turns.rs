@@ -22,7 +22,7 @@ pub(in crate::agent) struct SourceTurn {
     /// Position of the turn's record.
     pub position: Position,
     pub past: PastTurn,
-    /// The notes that the agent wrote in this turn, in order.
+    /// The notes that the agent wrote in the turn, in order.
     pub notes: Vec<Arc<str>>,
 }
 

@@ -27,7 +27,7 @@ pub struct ThreadFold {
     agent: ListenerName,
     thread: ThreadId,
     scope: MemoryScope,
-    /// Position up to which the fold contains the thread.
+    /// Journal position up to which the tables contain the thread.
     up_to: Position,
     /// Approximate size in memory, in bytes.
     bytes: usize,
@@ -35,9 +35,9 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Native calls by the messages that are their results: messages of the agent to itself, and
-    /// reports of refusals. A native call is identified by the `seq` of the turn that made the
-    /// call, and by the index of the call in that turn.
+    /// For each message that is the result of one of the model's native calls, that call: the `seq`
+    /// of its turn, and its index among the native calls of the turn. Such a message was sent by
+    /// the agent to itself, or reports a refusal.
     pub(super) results: ByMessage<(u64, usize)>,
     /// For each message that reports a refusal, the `seq` of the turn and the index of the refused
     /// action in that turn.
@@ -48,12 +48,13 @@ pub struct ThreadFold {
     /// clearing keeps every item whose `seq` is at least `before`, and the last `kept` of the older
     /// items.
     pub(super) windows: Vec<(u64, u32)>,
-    /// The requests to the agent in this thread.
+    /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
-    /// Items of the agent's memory, from the last time that the memory was computed.
+    /// Items of the agent's memory, from the last time that the memory was computed. `None` if it
+    /// has not been computed yet.
     items: Option<MemoryItems>,
 }
 
@@ -68,12 +69,13 @@ pub(super) struct OwnTurn {
 pub(super) struct OwnCall {
     pub name: PayloadName,
     pub group: bool,
-    /// `seq` of the agent's turn that opened this call.
+    /// `seq` of the turn in which the agent opened the call.
     pub turn: u64,
-    /// Index of the model's native call that became this call; `None` if this call was made from no
-    /// native call.
+    /// Index, in its turn, of the model's native call from which this call was made; `None` if it
+    /// was made from no native call.
     pub native: Option<usize>,
-    /// Index of the action that opened the call, among all actions of its turn.
+    /// Index of the action that opened the call, among all actions of its turn; `None` if the turn
+    /// has no such action.
     pub place: Option<usize>,
 }
 
@@ -86,7 +88,7 @@ struct TurnRecord {
 }
 
 impl ThreadFold {
-    /// Creates an empty fold.
+    /// Creates tables that contain no records yet.
     pub fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
         Self {
             agent,
@@ -108,7 +110,7 @@ impl ThreadFold {
         }
     }
 
-    /// Returns the position up to which the fold contains the thread.
+    /// Returns the journal position up to which the tables contain the thread.
     pub const fn up_to(&self) -> Position {
         self.up_to
     }
@@ -130,13 +132,13 @@ impl ThreadFold {
         self.scope
     }
 
-    /// Returns the agent and the thread of this fold. Memories are kept by this key.
+    /// Returns the key under which the memory with these tables is kept: its agent and its thread.
     pub(super) fn key(&self) -> (ListenerName, ThreadId) {
         (self.agent.clone(), self.thread.clone())
     }
 
-    /// Adds the records of the thread up to the position `up_to`. Skips each record that the fold
-    /// already contains.
+    /// Adds the records of the thread up to the position `up_to`. Skips each record that the tables
+    /// already contain.
     pub fn extend(&mut self, records: &[Record], up_to: Position) {
         for record in records.iter().filter(|record| record.position <= up_to) {
             self.read(record);
@@ -144,7 +146,7 @@ impl ThreadFold {
         self.up_to = self.up_to.max(up_to);
     }
 
-    /// Adds a record. Does nothing if the fold already contains it.
+    /// Adds a record. Does nothing if the tables already contain the record.
     pub(super) fn read(&mut self, record: &Record) {
         if record.position <= self.up_to {
             return;
@@ -269,7 +271,7 @@ impl ThreadFold {
         seen.filter_map(|(_, message)| TimerNames::read(message, &self.agent)).collect()
     }
 
-    /// Computes the agent's memory for the delivery of `call` at `position`. The fold must not
+    /// Computes the agent's memory for the delivery of `call` at `position`. The tables must not
     /// contain records after `position`.
     pub fn memory(
         &mut self,

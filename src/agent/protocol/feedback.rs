@@ -12,16 +12,16 @@ pub const TRUNCATED: &str = "truncated";
 pub const REFUSED: &str = "answer-refused";
 /// Code: the provider rejected the request.
 pub const REJECTED: &str = "request-rejected";
-/// Code: the model made a native call, although actions are written as XML in this protocol.
+/// Code: the model made a native call, although its protocol requires actions to be XML.
 pub const NATIVE_CALL: &str = "native-call";
-/// Code: the model wrote an action as XML, although actions are native calls in this protocol.
+/// Code: the model wrote an action as XML, although its protocol requires native calls.
 pub const XML_CALL: &str = "xml-tool-call";
 /// Code: the model called a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
 /// Code: the model reported its progress, which the protocol `xml-final` does not accept.
 pub const PROGRESS: &str = "progress-suppressed";
 /// Code: the model wrote a slot, which is an element for a report, but the name of the slot does
-/// not contain the nonce of this turn.
+/// not contain the nonce of the turn.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
 /// Code: the final report has no end tag.

@@ -53,7 +53,8 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the property that contains the report when the payload is a native call.
+    /// Returns the name of the JSON property that contains the report when the payload is called as
+    /// a native tool; `None` if the payload has no such property.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -156,7 +157,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// Returns the first final payload that can contain a plain-text report.
+    /// Returns the first final payload that can contain a plain-text report; `None` if none can.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
@@ -278,7 +279,7 @@ pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     }
 }
 
-/// Whether a payload with this description can contain a plain-text report.
+/// Whether a payload with the description `description` can contain a plain-text report.
 pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }

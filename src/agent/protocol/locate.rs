@@ -30,7 +30,7 @@ fn open_tags(xml: &str) -> usize {
     xml.match_indices('<').filter(opens).count()
 }
 
-/// Finds an element of an action in the model's text by counting start tags.
+/// Search that finds an element of an action in the model's text by counting start tags.
 struct ElementFinder<'s> {
     source: &'s str,
     /// Offset in the action's text up to which the search has passed.
@@ -83,7 +83,7 @@ impl<'s> ElementFinder<'s> {
     }
 
     /// Returns the position of the next start tag with the name `local`, and moves the search past
-    /// this tag.
+    /// this tag. Returns `None` if no such tag follows.
     fn open_tag(&mut self, local: &str) -> Option<usize> {
         let rest = self.source.get(self.at..)?;
         let mut tags = rest.match_indices('<').filter_map(|(at, _)| {

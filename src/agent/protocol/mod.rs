@@ -124,7 +124,7 @@ impl AgentProtocol {
     }
 }
 
-/// Parses one turn while it streams.
+/// Parser of one turn, which takes the text of the turn while it streams.
 pub struct TurnReader<'p> {
     protocol: &'p AgentProtocol,
     grammar: Arc<ActionGrammar>,
@@ -314,8 +314,8 @@ impl AgentProtocol {
     }
 
     /// Appends an explanation of how to write an action to the turn's last refusal. Does so only
-    /// with the transport `xml`, if the turn contains no actions and refuses only elements with
-    /// unknown names.
+    /// with the transport `xml`, for a turn without actions in which only elements with unknown
+    /// names were refused.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

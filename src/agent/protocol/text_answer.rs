@@ -9,9 +9,9 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item of a turn is part of the answer. Text is, and so is an unknown element, such as
-/// HTML in Markdown. There are two exceptions: an element that contains an action, and an element
-/// whose name equals or resembles the name of an action or a slot.
+/// Whether an item of a turn is part of the answer. Text is always part of it. An unknown element,
+/// such as HTML in Markdown, is part of it unless it contains an action, or has a name that equals
+/// or resembles that of an action or a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,

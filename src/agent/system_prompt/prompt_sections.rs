@@ -206,7 +206,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
     }
 }
 
-/// Describes which values a text may have.
+/// Describes the type of a text and the values that it may have.
 fn kind(content: &TextContent) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
@@ -334,7 +334,7 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// States how many actions one turn may contain.
+/// States how many actions one turn may contain: at most `most`. `word` is the noun for an action.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),

@@ -83,15 +83,15 @@ pub(super) struct ModelAnswer {
 
 /// A model call without an answer, and the cost of its requests.
 struct FailedModelCall {
-    /// The error, or `None` if the call was cancelled.
+    /// The error with which the model call failed, or `None` if the call was cancelled.
     error: Option<Error>,
     usage: Option<TokenUsage>,
     money: Money,
     tries: Vec<RouteTry>,
 }
 
-/// Admits the requests of one model call. The cost of each request is reserved before the request
-/// is sent.
+/// Admission of the requests of one model call, which reserves the cost of each request before the
+/// request is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
@@ -101,7 +101,7 @@ struct AdmittedRequests<'a, C> {
     count: AtomicU32,
 }
 
-/// Reports progress of an answer, but not more often than once per interval.
+/// Reporter of an answer's progress, which reports at most once per interval.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -137,9 +137,9 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. The first attempt reserves an upper bound, because this is
-    /// faster than counting the tokens. If the upper bound exceeds the budget, the tokens are
-    /// counted, and the second attempt reserves the counted cost.
+    /// Reserves the cost of a request; `None` if the pump has stopped. The first attempt reserves
+    /// an upper bound, because this is faster than counting the tokens. If the upper bound exceeds
+    /// the budget, the tokens are counted, and the second attempt reserves the counted cost.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();

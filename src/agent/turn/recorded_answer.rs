@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// A turn of a fork's source. A turn of the fork uses the recorded answer of this turn.
+/// A turn of a fork's source whose recorded answer a turn of the fork uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// Id of the message that contains the turn's note.
@@ -89,9 +89,9 @@ impl ForkedNames {
 }
 
 impl ModelAgent {
-    /// Returns the answer that the fork's source recorded for this prompt, with the source turn
-    /// that got the answer. Returns `None` if the thread belongs to no fork, or if no turn of the
-    /// source has this prompt.
+    /// Returns the answer that the fork's source recorded for the prompt of a turn, with the source
+    /// turn that got the answer. Returns `None` if the thread belongs to no fork, or if no turn of
+    /// the source has this prompt.
     pub(super) async fn recorded_answer(
         &self,
         rendered: &RenderedTurn,
@@ -160,8 +160,8 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digest that this turn's request would have had in the source. Returns `None` if
-    /// the agent's model lacks the route that answered the source's turn.
+    /// Computes the digest that the request of a fork's turn would have had in the source. Returns
+    /// `None` if the agent's model lacks the route that answered the source's turn.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,

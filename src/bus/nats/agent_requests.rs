@@ -24,8 +24,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// States which part of a thread an agent host has: everything up to `position`. The pump sent the
-/// digest `mark` with that part, and only the pump can interpret the digest.
+/// The part of a thread that an agent host already has: everything up to `position`. The pump sent
+/// the digest `mark` with that part, and only the pump can interpret the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -36,7 +36,7 @@ const THREAD: &str = "thread";
 const RESERVE: &str = "reserve";
 const ANSWER: &str = "answer";
 
-/// A reservation in JSON.
+/// A reservation for a model call, in its JSON form.
 #[derive(Serialize, Deserialize)]
 struct WireReservation {
     #[serde(rename = "tokens")]
@@ -62,8 +62,8 @@ impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
     /// Status code of a refused reservation: a budget has too little left for it.
     pub const SPENT: u16 = 402;
-    /// Status code of a refused reservation: the model call has already sent as many requests as it
-    /// may.
+    /// Status code of a refused reservation: the model call has already sent all the requests that
+    /// it may send.
     pub const EXHAUSTED: u16 = 429;
     /// Status code for a part of an answer that does not directly follow the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
@@ -125,8 +125,8 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads two headers that state which part of the thread the agent host already has. Returns `None`
-/// if the host has no part.
+/// Reads from two headers which part of a thread the agent host already has. Returns `None` if the
+/// host has no part of the thread.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);
@@ -249,8 +249,8 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     }
 }
 
-/// Whether the texts of a turn are within their bounds. The bounds are necessary, because the pump
-/// records the texts completely.
+/// Whether the texts of a turn are within their size limits. The limits are necessary, because the
+/// pump records the texts completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
@@ -286,7 +286,8 @@ fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     failure
 }
 
-/// Returns the part of `all` that begins at `offset` and has at most `most` bytes.
+/// Returns the part of `all` that begins at `offset` and has at most `most` bytes. Returns `None`
+/// if `offset` is beyond the end of `all`.
 pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
     let end = offset.saturating_add(most.max(1)).min(all.len());
     all.get(offset..end)

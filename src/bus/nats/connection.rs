@@ -48,7 +48,8 @@ impl SendQueue {
         Some(std::mem::take(&mut self.messages))
     }
 
-    /// Returns a receiver that closes when the sending task ends, or immediately if no task runs.
+    /// Returns a receiver that closes when the running send task ends. If no such task runs, the
+    /// receiver is closed from the beginning.
     fn until_sent(&mut self) -> oneshot::Receiver<()> {
         let (wait, sent) = oneshot::channel();
         if self.is_sending {

@@ -9,11 +9,11 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 
-/// Reports about denied operations. They are recorded together, when the interval that began with
-/// the first report is over.
+/// Unrecorded reports about denied operations. An interval begins with the first report. When the
+/// interval is over, all its reports are recorded together.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
-    /// Time of the first unrecorded report.
+    /// Time of the first unrecorded report; `None` if there is no unrecorded report.
     since: Option<Instant>,
     /// The distinct operations, in the order of their first reports.
     operations: Vec<String>,
@@ -43,14 +43,16 @@ impl DeniedOperations {
         true
     }
 
-    /// Removes and returns the reports if their interval is over.
+    /// Removes and returns the reports of an interval that is over. Returns `None` if the interval
+    /// is not over, or if there is no report.
     pub fn take_due(&mut self, now: Instant) -> Option<DenialReport> {
         let since = self.since?;
         let is_due = now.saturating_duration_since(since) >= limits::BUSY_INTERVAL;
         if is_due { self.take_all() } else { None }
     }
 
-    /// Removes and returns the reports, even if their interval is not over.
+    /// Removes and returns the reports, even if their interval is not over. Returns `None` if there
+    /// is no report.
     pub fn take_all(&mut self) -> Option<DenialReport> {
         self.since.take()?;
         let operations = std::mem::take(&mut self.operations).join(", ");

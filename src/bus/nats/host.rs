@@ -69,9 +69,8 @@ pub(super) struct NatsShared {
     pub memory: ReplicaMemory,
 }
 
-/// Guard for an attempt that has ended. The in-flight table no longer contains the attempt, but the
-/// sink does not have the result of the attempt yet. While the guard exists, the host does not
-/// count as idle.
+/// Guard for an attempt that has ended: the in-flight table no longer contains the attempt, but the
+/// sink does not have its result yet. While the guard exists, the host does not count as idle.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -157,17 +156,18 @@ impl NatsShared {
         &self.runtime
     }
 
-    /// Whether the attempt of this token is in flight, or was given up but may still be answered.
+    /// Whether the attempt with this token is in flight, or was given up but may still be answered.
     pub(super) fn knows(&self, token: AttemptToken) -> bool {
         self.in_flight().knows(token)
     }
 
-    /// Returns the call and the number of the attempt in flight that has this token.
+    /// Returns the call and the number of the attempt with this token. Returns `None` if no such
+    /// attempt is in flight.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
 
-    /// Records a sign of life from the replica that handles this attempt.
+    /// Records a sign of life from the replica that handles the attempt with this token.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.report_presence();
         self.in_flight().record_heartbeat(token, Instant::now());
@@ -376,7 +376,7 @@ impl NatsShared {
         }
     }
 
-    /// Asks all running replicas to announce themselves again.
+    /// Requests that all running replicas announce themselves again.
     async fn ask_who_is_there(&self) {
         let ping = self.subjects.ping();
         let here = self.subjects.here();

@@ -48,7 +48,7 @@ struct InFlightAttempt {
     since: Instant,
     /// Whether a replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// Duration of the lease that the replica was last granted.
+    /// Duration of the lease that the replica was last granted; zero if it has no lease.
     lease: Duration,
     /// Deadline by which a cancelled attempt must end; `None` before a cancellation.
     cancel_deadline: Option<Instant>,
@@ -61,11 +61,12 @@ struct InFlightAttempt {
 /// remember.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// States which messages of the call the replica remembers after it has answered this attempt.
+    /// Number and last id of the call's messages that the replica remembers after its answer to
+    /// this attempt. `None` if the attempt does not affect the replica's memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only the new messages of the call were published. The complete
-    /// delivery is published later if the first one does not reach the replica that has the earlier
-    /// messages. Otherwise `None`.
+    /// The complete delivery, if only the new messages of the call were published; otherwise
+    /// `None`. The host publishes the complete delivery later if the first publication does not
+    /// reach the replica that has the earlier messages.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -170,7 +171,7 @@ impl InFlightTable {
     }
 
     /// Records a heartbeat, which is also a sign of life of the replica. Returns the attempt to
-    /// which the heartbeat belongs.
+    /// which the heartbeat belongs, or `None` if this attempt is not in flight.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
@@ -180,7 +181,7 @@ impl InFlightTable {
         Some(attempt.key)
     }
 
-    /// Extends the lease of the replica that handles this attempt.
+    /// Extends the lease of the replica that handles the attempt with this token.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
@@ -199,13 +200,14 @@ impl InFlightTable {
         unleased.for_each(|attempt| attempt.lives(lease, now));
     }
 
-    /// Returns the call and the number of the attempt in flight that has this token.
+    /// Returns the call and the number of the attempt with this token. Returns `None` if no such
+    /// attempt is in flight.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and attempt of this token, if the attempt is in flight, or was given up but
-    /// may still be answered.
+    /// Returns the call and the number of the attempt with this token, if the attempt is in flight,
+    /// or was given up but may still be answered. Otherwise returns `None`.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
@@ -222,7 +224,7 @@ impl InFlightTable {
         }
     }
 
-    /// Whether the attempt of this token is in flight, or was given up but may still be answered.
+    /// Whether the attempt with this token is in flight, or was given up but may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
         self.status(token) != AttemptStatus::Unknown
     }
@@ -239,7 +241,8 @@ impl InFlightTable {
         !std::mem::replace(&mut self.is_away, true)
     }
 
-    /// Cancels an attempt. Returns whether the pump must inform a replica.
+    /// Cancels an attempt. Returns true if the attempt is in flight, so that the pump must inform a
+    /// replica.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(attempt) = self.attempts.values_mut().find(|attempt| attempt.key == key) else {
             return false;
@@ -262,15 +265,16 @@ impl InFlightTable {
         }
     }
 
-    /// Returns which messages of the call the replica remembers after it has answered the attempt
-    /// `token`.
+    /// Returns the mark (number and last id) of the messages of the call that the replica will
+    /// remember when it has answered the attempt `token`. Returns `None` if the attempt does not
+    /// affect the replica's memory, or is not in flight.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery a permission error may have stopped. Each of these
-    /// attempts was published within the period `published`, and no replica has acknowledged it.
-    /// Its delivery contained only the new messages of the call.
+    /// Returns the attempts whose delivery may not have arrived because of a permission error. Each
+    /// of these deliveries was published within the period `published` with only the new messages
+    /// of its call, and no replica has acknowledged it.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -278,11 +282,11 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt of which only the new messages were published.
-    /// Returns [`PartialDelivery::Open`] with the delivery, which the caller must publish on the
-    /// connection with the number `connection`. If the attempt was cancelled, removes it and
-    /// returns [`PartialDelivery::Cancelled`]. Returns `None` if the complete delivery was already
-    /// published.
+    /// Takes the complete delivery of an attempt whose delivery was published with only its new
+    /// messages. Returns [`PartialDelivery::Open`] with the complete delivery, which the caller
+    /// must publish on the connection with the number `connection`. If the attempt was cancelled,
+    /// removes the attempt and returns [`PartialDelivery::Cancelled`]. Returns `None` if the
+    /// complete delivery was already published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -305,14 +309,14 @@ impl InFlightTable {
         Some(PartialDelivery::Cancelled(key))
     }
 
-    /// Gives up all attempts in flight and returns them.
+    /// Removes all attempts in flight from the table, and returns them.
     pub fn give_up(&mut self) -> Vec<AttemptKey> {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts that a permission error stopped. These are the attempts
-    /// that were published at or after `since` and that no replica has acknowledged. Earlier
-    /// attempts stay, because they may have reached a replica.
+    /// Removes and returns the attempts whose publication the servers denied. These are the
+    /// attempts that were published at or after `since` and that no replica has acknowledged.
+    /// Earlier attempts stay, because they may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged

@@ -165,7 +165,7 @@ impl HostTexts {
     }
 
     /// Records that `pump` requested texts. If no relay runs, returns a new relay, and the caller
-    /// must start the task that sends the relay's events.
+    /// must start the task that sends the relay's events. If a relay runs, returns `None`.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -187,9 +187,8 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump has requested texts recently. Returns the time of the end, or
-    /// `None` if the relay continues. After the end, the caller must still report the model states
-    /// in the relay's queue that are not later than this time. Later states are reported without
-    /// this relay.
+    /// `None` if the relay continues. The relay's queue may still contain model states from before
+    /// the end, which the caller must report. Later states are reported without the relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -230,7 +229,7 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Handles a request for texts: records which pump requested them. Returns whether the message
+    /// Records which pump sent `message`, if the message is a request for texts. Returns whether it
     /// is such a request.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
@@ -293,8 +292,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Does nothing if the state arose
-    /// before the relay started and was already reported to this pump.
+    /// Reports a state of a model call to the pump of its attempt. Does nothing if the model call
+    /// entered this state before the relay started, and the state was already reported to the pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,
@@ -331,8 +330,9 @@ impl RemoteSink {
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
     }
 
-    /// Builds the message that reports a state to the attempt's pump, and records the state as
-    /// reported.
+    /// Returns the subject and the headers of a message that reports a state to the attempt's pump,
+    /// and records the state as reported. Returns `None` if this host no longer handles the
+    /// attempt.
     pub(super) fn state_message(
         &self,
         source: &LiveSource,

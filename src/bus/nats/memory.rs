@@ -51,8 +51,8 @@ impl ReplicaDenial {
     }
 }
 
-/// Subject for a delivery without the messages that a replica remembers, and the number of these
-/// messages.
+/// Subject of a replica that remembers messages of a call, and the number of these messages. A
+/// delivery on this subject leaves these messages out.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -75,8 +75,8 @@ impl ReplicaMemory {
     }
 
     /// Removes the entry for the delivery's call, and returns the subject of the replica that
-    /// remembers the call's messages. A retry of the delivery finds no entry, so the retry is sent
-    /// with all messages.
+    /// remembers the call's messages. Returns `None` if all messages must be sent. This is so for a
+    /// retry of the delivery, because the first delivery has removed the entry.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -137,10 +137,10 @@ impl NatsShared {
     }
 
     /// Publishes a delivery again, with all its messages. Called when the first publication, which
-    /// contained only the new messages, did not reach the replica that remembers the earlier
-    /// messages. The attempt stays the same, because no handler has begun the attempt. If the
-    /// attempt was cancelled, ends the attempt instead. Returns false if the delivery was already
-    /// published with all its messages.
+    /// contained only the new messages, did not reach the replica that remembers the others. The
+    /// attempt stays the same, because no handler has begun to work on the delivery. If the attempt
+    /// was cancelled, ends the attempt instead. Returns false if the delivery was already published
+    /// with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -169,9 +169,9 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes deliveries again with all their messages, if the servers did not permit this pump
-    /// to publish them on the subject of a replica. No reply reports such a denial, so this
-    /// function reads the permission errors of the connection.
+    /// Publishes deliveries again, with all their messages, if the servers denied their publication
+    /// on the subject of a replica. No reply reports such a denial, so this function reads the
+    /// permission errors of the connection.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

@@ -77,7 +77,7 @@ impl Options {
     }
 }
 
-/// Error at the start of the host.
+/// Reason why a host for a listener on NATS cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -100,8 +100,8 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
 }
 
-/// Publishes deliveries of one listener and receives the answers. The listener's programs continue
-/// when the host is dropped.
+/// A host that publishes the deliveries of one listener on NATS and receives the answers. The
+/// listener's programs continue when the host is dropped.
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,

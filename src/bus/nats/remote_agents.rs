@@ -89,14 +89,14 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// Attempts of a remote agent. For each attempt, the pump sends a thread and receives an answer,
-/// both in parts.
+/// Attempts of an agent on another machine. For each attempt, the pump sends a thread to the
+/// agent's host and receives an answer, both in parts.
 pub(super) struct RemoteAgentAttempts {
     options: RemoteAgentOptions,
     /// Open attempts. Never locked while a thread is read or an answer is parsed, because both take
     /// long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
-    /// Limits how many slow requests run at the same time.
+    /// Semaphore that limits the number of slow requests that run at the same time.
     permits: Arc<Semaphore>,
 }
 
@@ -105,12 +105,12 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host already has. Also contains the rest of the thread in
-    /// encoded form, once the host has requested it.
+    /// The part of the thread that the host already has, and the encoded rest of the thread. The
+    /// rest is empty until the host has requested it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The bytes of the answer that have arrived so far.
     answer: Vec<u8>,
-    /// Time at which the last part of the answer arrived.
+    /// Time at which the latest part of the answer arrived; `None` if no part has arrived.
     came: Option<Instant>,
 }
 
@@ -143,7 +143,7 @@ impl RemoteAgentAttempts {
         EncodedDelivery { headers, body: Vec::new() }
     }
 
-    /// Returns the thread of an attempt.
+    /// Returns the thread of an attempt, or `None` if the attempt is not open.
     pub fn thread_of(&self, token: AttemptToken) -> Option<ThreadId> {
         let open = self.open();
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
@@ -167,7 +167,8 @@ impl RemoteAgentAttempts {
 }
 
 impl RemoteAgentAttempts {
-    /// Adds a part of an answer. Returns the whole answer if the part is the last one.
+    /// Adds a part of an answer. Returns the whole answer if the part is the last one, and `None`
+    /// if further parts are missing.
     fn part(
         &self,
         token: AttemptToken,
@@ -201,7 +202,7 @@ impl RemoteAgentAttempts {
 
 impl NatsShared {
     /// Handles a request of an agent host. `at` is the attempt's token in the subject of the
-    /// request. The attempt may be unknown.
+    /// request, if any. There may be no attempt with this token.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -251,8 +252,8 @@ impl NatsShared {
         }
     }
 
-    /// Runs a slow request on its own task, and sends the response to `inbox`. A semaphore limits
-    /// the number of such tasks.
+    /// Runs a slow request on a separate task, and sends the response to `inbox`. If too many such
+    /// tasks run, sends a refusal instead.
     fn aside(
         self: &Arc<Self>,
         remote_agents: &RemoteAgentAttempts,
@@ -289,7 +290,8 @@ impl NatsShared {
         self.wire.send();
     }
 
-    /// Reads one part of the thread of an open attempt.
+    /// Returns a response with the part of an open attempt's thread that begins at the byte
+    /// `offset`.
     async fn page(
         &self,
         remote_agents: &RemoteAgentAttempts,

@@ -70,7 +70,8 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     answered(&message.payload)
 }
 
-/// Returns the duration for which a replica claims to be alive.
+/// Returns the duration for which a replica claims to be alive. Returns `None` if the headers
+/// contain no valid duration.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), header_names::LEASE)?.parse().ok()?;
     if seconds.is_nan() {

@@ -87,9 +87,9 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a discovery request with the reply subject `reply` may be answered. False if another
-    /// organism, a separate system on the same NATS servers, sent the request. It may have a
-    /// listener of the same name, and would mistake this listener for its own.
+    /// Whether a discovery request with the reply subject `reply` may be answered. False if the
+    /// request comes from another organism, a separate system on the same NATS servers. That
+    /// organism may have a listener of the same name, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

@@ -7,8 +7,8 @@ use rand_core::{OsRng, RngCore as _};
 /// The random number in the reply subject of an attempt.
 pub(super) type AttemptToken = u128;
 
-/// Number of attempt tokens that one call of the random number generator of the operating system
-/// makes.
+/// Number of attempt tokens that are made at once, with one call of the operating system's random
+/// number generator.
 const STOCK: usize = 64;
 
 #[derive(Debug, Default)]

@@ -21,8 +21,8 @@ use crate::trace::TraceParent;
 use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
-/// How long to wait for the last lines that an ended child has written to its standard error. The
-/// time is limited, because a descendant of the child may keep the standard error open.
+/// Maximum time to wait for the last lines that an ended child has written to its standard error.
+/// The time is limited, because a descendant of the child may keep the standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Child {
 struct StderrLines {
     /// The last line of the child's standard error.
     last: String,
-    /// Trace context of the child's current delivery, if it has one.
+    /// Trace context of the child's current delivery; `None` if the delivery has none.
     about: Option<TraceParent>,
 }
 
@@ -132,7 +132,7 @@ impl Child {
         Ok((child, (stdin, stdout)))
     }
 
-    /// Sets the trace context for later log lines.
+    /// Sets the trace context with which further lines of the child's standard error are logged.
     pub fn set_log_trace(&self, trace: Option<TraceParent>) {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
@@ -144,9 +144,9 @@ impl Child {
     }
 
     /// Ends a child process whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the
-    /// child to exit. If the child has not exited, sends SIGTERM to its process group and waits
-    /// once more for the same time. In every case, then kills the processes of the group that still
-    /// run. Returns a description of the child's end, as [`Self::gone`] does.
+    /// child to exit. If it does not, sends SIGTERM to its process group and waits once more for
+    /// the same time. In both cases, then kills the processes of the group that still run. Returns
+    /// a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;

@@ -40,12 +40,12 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Identifies the messages that the child process will remember if it answers the current
-    /// delivery and states in the answer that it keeps the call's messages. `None` if the delivery
+    /// Mark, with number and last id, of the messages that the child will remember, if its answer
+    /// to the current delivery states that it keeps the call's messages. `None` if the delivery
     /// requests a preview, which is a description of what the call would do.
     mark: Option<MemoryMark>,
-    /// The current delivery with all its messages. Set only if the child was sent just the new
-    /// messages, because the child may then request the others.
+    /// The current delivery with all its messages, if the child was sent only the new ones. The
+    /// child may then request the others. `None` if the child was sent all messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -56,11 +56,11 @@ pub(super) struct ChildIo<'a> {
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers in which this child named an attempt other than the current one. An
-    /// attempt is one hand-over of a call to a listener.
+    /// Number of answers in which this child named another attempt than the current one. An attempt
+    /// is one hand-over of a call to a listener.
     strays: u32,
-    /// Deadline for the answer to the current call. Set when the call is cancelled or when the host
-    /// drains.
+    /// Deadline for the answer to the current call, set when the call is cancelled or when the host
+    /// drains; `None` before.
     patience: Option<Instant>,
 }
 
@@ -220,7 +220,8 @@ impl<'a> ChildIo<'a> {
         Some(Ok(Outcome { payloads, turn: None }))
     }
 
-    /// Handles one frame of the child: a heartbeat, an answer, or unsolicited output.
+    /// Handles one frame of the child: a heartbeat, an answer, or unsolicited output. Returns the
+    /// reason if the exchange of frames ends, or `None` if it continues.
     async fn handle_frame(&mut self, frame: ChildFrame) -> Option<ChildExit> {
         let answer = match (frame, self.serving) {
             (ChildFrame::Heartbeat, Some((call, attempt))) => {
@@ -267,7 +268,8 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output that the child wrote between an answer and the next delivery.
+    /// Handles output that the child wrote between an answer and the next delivery. Returns the
+    /// reason if the exchange of frames ends, or `None` if it continues.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -287,7 +289,8 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Handles an answer that names an attempt other than the current one. At the third such
-    /// answer, kills the child, so that its process is replaced.
+    /// answer, kills the child, so that its process is replaced, and returns the reason. Otherwise
+    /// returns `None`, and the exchange of frames continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;

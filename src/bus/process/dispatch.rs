@@ -1,5 +1,5 @@
 //! State that the instances of one listener share: the mailbox of each instance, and which
-//! instances are idle or down.
+//! instances are idle or down. An instance is a task that runs one process of the listener.
 //!
 //! Each instance has a mailbox for one delivery. No further queue is needed: the pump's scheduler
 //! has at most as many deliveries in flight as there are instances, so one mailbox is always free.
@@ -18,10 +18,10 @@ use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::mutant::mutant;
 
-/// Command to an instance.
+/// Command to an instance, the task that runs one process of a listener.
 #[derive(Debug)]
 pub(super) enum InstanceCommand {
-    /// The instance's mailbox contains a delivery.
+    /// A delivery is in the instance's mailbox, and the instance must begin it.
     Deliver,
     Cancel(CallId, Attempt),
     Drain,
@@ -39,7 +39,8 @@ pub(super) struct Dispatch {
 struct DispatchState {
     draining: bool,
     instances: Vec<InstanceState>,
-    /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
+    /// Indexes of the idle instances, as a stack. The instance used last is on top, because its
+    /// process is warm.
     idle: Vec<usize>,
     /// For each answered call, the instance whose process remembers the messages of the call. The
     /// hand-over of the call's next delivery removes the entry. So a retry of that delivery finds
@@ -51,12 +52,13 @@ struct DispatchState {
 struct InstanceState {
     /// Sender of commands to the instance; `None` once the instance must end.
     orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
-    /// A delivery that the instance has not begun. While the instance's process does not run,
-    /// another instance that is ready may take the delivery.
+    /// A delivery that the instance has not begun; `None` if the mailbox is empty. While the
+    /// instance's process does not run, another instance that is ready may take the delivery.
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
-    /// Why the instance is down; `None` until its restarts are used up.
+    /// Reason why the instance is down: its program is missing, or its restarts are used up. `None`
+    /// otherwise.
     down: Option<String>,
 }
 
@@ -116,8 +118,8 @@ impl Dispatch {
         self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
-    /// Refuses new deliveries, and reports that no instance has begun the waiting deliveries. Each
-    /// instance ends when it is idle.
+    /// Refuses new deliveries. Reports to the sink that no instance has begun the deliveries in the
+    /// mailboxes. Each instance then ends as soon as it is idle.
     pub fn drain(&self) {
         let waiting = {
             let mut state = self.state();
@@ -129,7 +131,8 @@ impl Dispatch {
         self.give_back(waiting, "the listener is shutting down");
     }
 
-    /// Ends every instance immediately.
+    /// Ends every instance of the listener immediately, without waiting for the end of its
+    /// delivery.
     pub fn close(&self) {
         let waiting = {
             let mut state = self.state();
@@ -182,8 +185,8 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes and returns the idle instance that remembers the call. If no idle instance remembers
-    /// the call, removes and returns the idle instance that was used last.
+    /// Removes and returns the idle instance that remembers the call, or else the idle instance
+    /// that was used last. Returns `None` if no instance is idle.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -217,7 +220,7 @@ impl DispatchState {
 
     /// Removes and returns the delivery that this instance must begin. Takes the delivery from the
     /// instance's own mailbox. If this mailbox is empty, takes it from the mailbox of an instance
-    /// whose process does not run.
+    /// whose process does not run. Returns `None` if there is no such delivery either.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -263,7 +266,7 @@ impl InstanceState {
     }
 }
 
-/// Handle through which one instance uses the shared dispatch state.
+/// Handle through which one instance of a listener uses the state that all its instances share.
 #[derive(Debug)]
 pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
@@ -297,14 +300,14 @@ impl InstanceHandle {
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records that this instance's child remembers the messages of the call that `mark`
+    /// Records that this instance's child remembers messages of the call: those that `mark`
     /// identifies.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child as gone. A delivery that the child had not begun moves to an idle instance.
-    /// Returns whether the instance must end.
+    /// Marks the child of this instance as gone. A delivery that the child has not begun moves to
+    /// an idle instance. Returns whether this instance must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -333,8 +336,8 @@ impl InstanceHandle {
         }
     }
 
-    /// Waits for the duration `length` and then returns true. Returns false at once if the instance
-    /// must end.
+    /// Waits for the duration `length` and then returns true. If the instance must end meanwhile,
+    /// returns false at once.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);
@@ -368,7 +371,7 @@ impl InstanceHandle {
     }
 
     /// Marks this instance's child as running. If all instances of the listener were down before,
-    /// also reports `joined` to the sink.
+    /// also reports to the sink that the listener is reachable again.
     pub fn up(&self) {
         let was_down = {
             let mut state = self.dispatch.state();
@@ -389,8 +392,9 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If no instance is up any more, reports to the sink that the
-    /// listener has left, and that no instance has begun the deliveries in the mailboxes.
+    /// Marks this instance as down. If this was the last instance that was up, reports to the sink
+    /// that the listener is unreachable, and that no instance has begun the deliveries in the
+    /// mailboxes.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

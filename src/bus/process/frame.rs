@@ -85,7 +85,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.checked(range)
     }
 
-    /// Returns the next frame if the buffer contains it completely.
+    /// Returns the next frame, or `None` if the buffer does not contain the whole frame yet.
     pub fn next_buffered(&mut self) -> Option<Result<&[u8], FrameError>> {
         let range = self.buffered_range()?;
         Some(self.checked(range))

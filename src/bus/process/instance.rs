@@ -12,7 +12,7 @@ use super::child_frames::{ChildExit, ChildIo};
 use super::dispatch::InstanceHandle;
 use super::restarts::{RestartDecision, Restarts};
 
-/// Runs the instance until the host is drained or dropped.
+/// Runs one instance of a process listener until the host is drained or dropped.
 pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
     let mut restarts = Restarts::new(options.restarts);
 

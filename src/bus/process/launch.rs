@@ -2,10 +2,10 @@
 //! when this process ends.
 //!
 //! The launcher is the `organism` program, run with its hidden verb [`VERB`]. The launcher first
-//! asks the kernel for a death signal, so that the kernel kills the launcher when its parent thread
-//! ends. The launcher then checks that its parent is still the process that started it. Finally,
-//! the launcher replaces itself by the listener's program, which keeps the process id and the death
-//! signal.
+//! requests a death signal from the kernel, so that the kernel kills the launcher when its parent
+//! thread ends. The launcher then checks that its parent is still the process that started it.
+//! Finally, the launcher replaces itself by the listener's program, which keeps the process id and
+//! the death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -55,7 +55,8 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// Finds the `organism` program in the folder of this program, or on `PATH`.
+/// Returns the `organism` program in the folder of this program, or else on `PATH`. Returns `None`
+/// if there is none that can launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -148,9 +149,10 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the hidden verb [`VERB`]: replaces this process by `program`. On Linux, first asks
-/// the kernel to kill this process when its parent thread ends. If the process `parent` has already
-/// ended, the kernel would never do so. In this case, returns `Ok` and does not run `program`.
+/// Carries out the hidden verb [`VERB`]: replaces this process by `program`. On Linux, first
+/// requests that the kernel kill this process when its parent thread ends. If the process `parent`
+/// has already ended, the kernel would never do so. In this case, returns `Ok` and does not run
+/// `program`.
 ///
 /// # Errors
 ///

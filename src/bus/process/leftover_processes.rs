@@ -64,7 +64,7 @@ impl fmt::Display for PumpMark {
     }
 }
 
-/// Error for a text that is not the written form of a [`PumpMark`], which identifies a run of a
+/// Error for a text that is not the written form of a [`PumpMark`], the identity of one run of a
 /// pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no mark of a pump")]
@@ -159,9 +159,9 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// Returns the id and the handle of the process `pid`, if the new pump may kill it. The handle
-    /// is opened before the environment of the process is read. So the handle never refers to a
-    /// later process with the same id.
+    /// Returns the id and the handle of the process `pid`, or `None` if the new pump may not kill
+    /// it. The handle is opened before the environment of the process is read. So the handle never
+    /// refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;

@@ -55,12 +55,12 @@ pub struct Options {
     /// If `None`, this program launches them, provided that it has called [`use_this_program`]. If
     /// it has not, an `organism` program beside this program or on `PATH` launches them.
     pub launcher: Option<PathBuf>,
-    /// Identity of the pump that runs the processes. Each process gets it in the environment
-    /// variable [`PUMP_VARIABLE`].
+    /// Identity of the pump that runs the processes, which get it in the environment variable
+    /// [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.
     pub pump: Option<PumpMark>,
-    /// How long an instance may stay busy after its call was cancelled.
+    /// Maximum time for which an instance may stay busy after its call was cancelled.
     pub cancel_grace: Duration,
-    /// How long deliveries in flight may continue during a drain.
+    /// Maximum time for which deliveries in flight may continue during a drain.
     pub drain_timeout: Duration,
 }
 
@@ -91,8 +91,8 @@ impl Options {
     }
 }
 
-/// Supervises the processes of one listener. Dropping the host kills the processes; [`Host::drain`]
-/// lets them finish.
+/// A host that supervises the processes of one listener. Dropping the host kills the processes;
+/// [`Host::drain`] lets them finish.
 #[derive(Debug)]
 pub struct ProcessHost {
     dispatch: Arc<Dispatch>,

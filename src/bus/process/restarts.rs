@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Restart limits of an instance.
+/// Limits on restarts of a listener's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
     /// Maximum number of restarts within `window`. If the process ends again after so many
@@ -30,7 +30,7 @@ impl Default for RestartPolicy {
     }
 }
 
-/// Decision about an instance whose process has ended.
+/// Decision about the restart of a listener's process that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestartDecision {
     After(Duration),
@@ -39,7 +39,7 @@ pub(super) enum RestartDecision {
     RestFor(Duration),
 }
 
-/// The recent restarts of one instance.
+/// The recent restarts of one process of a listener.
 #[derive(Debug)]
 pub(super) struct Restarts {
     policy: RestartPolicy,

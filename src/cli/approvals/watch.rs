@@ -40,9 +40,9 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Handles the result of a decision on a call. If the decision was refused for a temporary
-    /// reason, such as a busy organism, the call still waits: returns true, and lets the command
-    /// show the call again.
+    /// Returns whether a call still waits after a decision that was refused with `refusal`. True if
+    /// the refusal is temporary, for example because the organism is busy. The command then shows
+    /// the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)

@@ -33,7 +33,8 @@ impl BootOnRecord {
     }
 }
 
-/// Whether a word can name a moment in the past.
+/// Whether `word` has the form of a moment in the past: a position, the id of a thread, the first
+/// digits of a config's digest, a time, or `last`.
 pub fn is_moment(word: &str) -> bool {
     word == "last"
         || word.parse::<u64>().is_ok()

@@ -16,8 +16,8 @@ pub struct Args {
     name: String,
     /// Directory to write to. Default: listeners/NAME.
     directory: Option<PathBuf>,
-    /// Show how the installed listener differs from the version in this program, and replace it
-    /// after a yes.
+    /// Show how the installed listener differs from the version in this program, and replace the
+    /// installed listener if the user confirms this.
     #[arg(long)]
     update: bool,
     /// With `--update`: replace the installed listener without a question to the user.
@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether a config in the current directory would find `program`. The listener needs this
-/// program in addition to its own files.
+/// Prints whether a config in the current directory would find `program`, a program that the
+/// listener needs in addition to its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {

@@ -1,5 +1,5 @@
 //! `organism listener install --update`: shows how an installed listener differs from the version
-//! in this program, and replaces it after a yes.
+//! in this program, and replaces the installed listener if the user confirms this.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -129,8 +129,8 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether this file of the listener is a program, and is installed without the permission to
-/// execute it.
+/// Whether `file` is a program of the listener, but the installed file at `path` cannot be
+/// executed.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
@@ -205,7 +205,8 @@ fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Err(usage("nothing was changed".to_owned()).into())
 }
 
-/// Replaces a file in one step, so that readers see the old file or the new one, never a part.
+/// Replaces a file in one step, so that a reader sees either the old file or the new one as a
+/// whole.
 fn replace(directory: &Path, change: &ChangedFile, of_all: &str) -> anyhow::Result<()> {
     let path = directory.join(&change.file.path);
     let shown = visible(&path.display().to_string());

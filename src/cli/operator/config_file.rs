@@ -82,9 +82,9 @@ impl ConfigFile {
     }
 }
 
-/// Fails with a reason if the file cannot be replaced, or if a replacement would do more than
-/// change its text: it would also change the owner of the file, or leave the old text under the
-/// file's other names (hard links).
+/// Returns the reason why the file must not be replaced: it cannot be written, or a replacement
+/// would also change the file's owner, or would leave the old text under other names of the file
+/// (hard links).
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

@@ -22,7 +22,7 @@ pub struct Args {
     key: String,
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     config: Option<PathBuf>,
-    /// Take the key in place of the browser key that the operator has in the config.
+    /// Replace the browser key that the operator already has in the config.
     #[arg(long)]
     replace: bool,
 }

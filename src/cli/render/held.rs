@@ -9,8 +9,8 @@ use super::{RenderOutput, count};
 
 /// Number of columns between the tab stops of a terminal.
 const TAB_COLUMNS: usize = 8;
-/// Number of columns before each line of a text from another party: an indentation, a bar and a
-/// space.
+/// Number of columns before each line of a text that another party wrote: an indentation, a bar and
+/// a space.
 const BAR_COLUMNS: usize = 4;
 
 /// Draws a held call. Each line of the payload begins with a bar. Without the bar, a payload could
@@ -66,7 +66,7 @@ fn show_preview(
     }
 }
 
-/// Writes a text from another party, with a bar before each line. Hidden characters are made
+/// Writes a text that another party wrote, with a bar before each line. Hidden characters are made
 /// visible. A line that is wider than the terminal continues on further rows behind a broken bar.
 pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     // `split` instead of `lines`, which would drop line ends and so hide bytes from the person.

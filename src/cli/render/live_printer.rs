@@ -6,8 +6,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Prints the texts that models stream, and the states of model calls. When the text of a different
-/// answer follows, begins a new line, with a heading that names the agent.
+/// Printer of the texts that models stream and of the states of model calls. If the next text
+/// belongs to another answer, begins a new line with a heading that names the agent.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
@@ -28,13 +28,14 @@ impl LivePrinter {
         Self { output, open: None, row: None }
     }
 
-    /// Ends an unfinished line, so that other output can follow.
+    /// Returns the line break that ends an unfinished line, so that other output can follow. The
+    /// text is empty if no line is unfinished.
     pub fn end_line(&mut self) -> String {
         self.open = None;
         self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
     }
 
-    /// Sets the width of the terminal. Called again when the width changes.
+    /// Sets the width of the terminal. The caller calls this function again when the width changes.
     pub fn fit(&mut self, columns: usize) {
         self.output.columns = columns;
     }

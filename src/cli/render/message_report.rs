@@ -15,8 +15,8 @@ use super::{RenderOutput, clean, count, micros};
 /// Maximum lines shown of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 40;
 
-/// Draws a report. Text from another party is drawn behind a bar, or on a single line in which no
-/// character can control the terminal.
+/// Draws a report. A text that another party wrote is drawn behind a bar, or on a single line
+/// without characters that could control the terminal.
 pub fn draw_report(output: &RenderOutput, report: &MessageReport) -> String {
     let mut page = ReportPage { output, text: String::new() };
     page.envelope(report);

@@ -61,8 +61,8 @@ impl RenderOutput {
         Self::new(colour, terminal_columns(), full)
     }
 
-    /// Returns the properties of standard error, for a text that is shown to the person together
-    /// with a question.
+    /// Returns the properties of standard error, for a text that a person reads before answering a
+    /// question.
     pub fn stderr(full: bool) -> Self {
         Self::new(false, columns_of(std::io::stderr()), full)
     }

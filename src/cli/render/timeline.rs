@@ -71,7 +71,7 @@ fn clock(time: &str) -> String {
 
 struct TimelinePage<'p> {
     output: &'p RenderOutput,
-    /// Width of the time column, which comes first.
+    /// Width of the column with the times, which is the first column.
     time_columns: usize,
     began: Time,
     depth: usize,
@@ -352,8 +352,8 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Describes the failed requests of a model call, if there were several. Also states the tokens
-/// that were charged for them, if any.
+/// Describes the failures of a model call that made several requests. Also states the tokens that
+/// were charged for the failed call, if any.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -365,8 +365,8 @@ fn tried(failure: &AttemptFailure) -> Vec<String> {
     lines
 }
 
-/// Returns the text for a model call whose cost is unknown, because the process of the pump or of
-/// the agent ended before the cost was recorded.
+/// Returns the text for a model call without a recorded result: the process of the pump or of the
+/// agent has ended during the call. All tokens and money that the call had reserved are charged.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
@@ -398,8 +398,8 @@ fn core_gist(message: &MessageView) -> Option<String> {
 }
 
 /// Returns the state of a message if people should notice it, and `None` for the usual states
-/// `handled` and `recorded`. If `unknown` is set, also returns `None` for a message whose end is
-/// not recorded.
+/// `handled` and `recorded`. If `unknown` is true, also returns `None` for a message without a
+/// recorded disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

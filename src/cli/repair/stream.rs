@@ -17,8 +17,8 @@ use crate::organism::repair_stream::{
 /// projection, differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
-    /// Publish again the records that this host's projection has and the stream lacks. The
-    /// projection is the host's copy of the stream.
+    /// Publish again the records that this host's projection, its copy of the stream, has and the
+    /// stream lacks.
     Projection,
     /// Keep the stream as it is, and move this host's projection aside.
     Stream,

@@ -24,7 +24,8 @@ pub struct NamedMessage {
     pub attempts: Vec<EarlierAttempt>,
 }
 
-/// Finds the message whose id begins with `digits`.
+/// Finds the only message whose id begins with `digits`. Fails if there is no such message, or if
+/// there are several.
 pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     let prefix = MessageSelector::parse(digits).ok_or_else(|| {
@@ -65,7 +66,7 @@ pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMe
     })
 }
 
-/// Draws a table of messages.
+/// Draws a table with one row for each of the messages.
 pub fn draw(named: &[NamedMessage]) -> String {
     if named.is_empty() {
         return String::new();

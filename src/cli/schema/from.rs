@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Describes whether the command has read the file as a JSON Schema or as an example. For a JSON
-/// file, also names the option that makes the command choose the other of the two.
+/// file, also names the option with which the user can change this choice.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",

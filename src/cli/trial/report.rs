@@ -74,7 +74,7 @@ struct JudgementOutput {
     spent: Spending,
 }
 
-/// Sums over all judgements.
+/// Sums over all judgements of the trial.
 #[derive(Debug, Default, Serialize)]
 struct JudgementSums {
     #[serde(rename = "equal")]
@@ -335,7 +335,7 @@ impl TriedThread {
     }
 }
 
-/// Writes `before` and `after`, or only one of them if they are equal.
+/// Formats two values as `before → after`, or one of them if both are equal.
 fn pair(before: String, after: String) -> String {
     if before == after { before } else { format!("{before} → {after}") }
 }

@@ -35,7 +35,7 @@ pub struct DiffArgs {
     json: bool,
 }
 
-/// The definitions of workflows that one argument of the command names.
+/// The workflow definitions that one argument of the command selects.
 struct DiffSide {
     definitions: BTreeMap<ListenerName, WorkflowDefinition>,
     /// The config that the argument names; `None` if the argument names a run.

@@ -18,7 +18,7 @@ use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::RunDrawing;
 use super::terminal::{RedrawnBlock, terminal_size};
 
-/// How the command shows the progress of a run.
+/// The form in which the command shows the progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressForm {
     /// A tree of the run's goals, which is drawn again with each change.
@@ -30,7 +30,7 @@ pub enum ProgressForm {
     Nothing,
 }
 
-/// Reads the records of one run and shows its progress.
+/// The progress of one run, which is read from the journal and shown to the user.
 pub struct RunProgress<'a> {
     data: &'a Path,
     form: ProgressForm,
@@ -231,9 +231,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. Prints one for every row that does not
-/// wait. Prints one for a waiting row only if the row was running before, which is so if a loop is
-/// about to run the goal again.
+/// Whether the command prints a line for a changed row. True for every row that does not wait, and
+/// for a waiting row that was running before: its goal waits again, because a loop will repeat the
+/// goal.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

@@ -26,7 +26,7 @@ pub struct RunArgs {
     /// of other goals. No model is called.
     #[arg(long)]
     dry_run: bool,
-    /// Client to send as. Required if the config has several.
+    /// Client in whose name the run is started. Required if the config has several clients.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
     /// Id of the run's thread.

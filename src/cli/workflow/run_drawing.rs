@@ -25,7 +25,7 @@ struct DrawnLine {
     is_active: bool,
 }
 
-/// Draws the rows of a run for one terminal.
+/// Format in which the rows of a run are drawn on one terminal.
 pub struct RunDrawing {
     pub output: RenderOutput,
     /// Maximum number of lines to draw.
@@ -140,8 +140,8 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines to show if the terminal is too low for all lines: the lines that show work
-    /// in progress, and the lines around them. Adds the numbers of omitted lines.
+    /// Chooses the lines to show if the terminal has too few rows for all lines: the lines that
+    /// show work in progress, and the lines around them. Adds the numbers of omitted lines.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
         let all = drawn.len();

@@ -194,7 +194,7 @@ async fn redraw<'p>(form: ProgressForm, shown: &impl Fn() -> MutexGuard<'p, RunP
     }
 }
 
-/// How the command prints the updates of a submission to a workflow.
+/// The form in which the command prints the updates of a submission to a workflow.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOutputForm {
     pub quiet: bool,

@@ -33,7 +33,7 @@ pub struct CaseArgs {
     /// Run nothing: write a case from the run in this thread.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["only", "json"])]
     from: Option<String>,
-    /// Config file, in place of the one that a case file names.
+    /// Config file to use instead of the config that a case file names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Run only the cases whose names contain this text.
@@ -81,8 +81,8 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or of the config that it tests. None of the cases can run. Contains the
-/// exit code of the command.
+/// Error for a case file whose cases cannot run, because the file or the config under test has
+/// problems. Contains the exit code of the command.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

@@ -240,7 +240,7 @@ fn begins_with_goal(path: &CaseText, goals: &[&str]) -> bool {
 }
 
 /// Returns the client that calls the workflow of a case: the client that the case names, or else
-/// the first client that may call the workflow.
+/// the first client that may call the workflow. Returns `None` if the config has no such client.
 pub fn client_of(case: &WorkflowCase, config: &Config) -> Option<ListenerName> {
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
     match &case.client {

@@ -65,7 +65,7 @@ pub struct PathClaims {
 #[derive(Debug, Clone)]
 pub struct TextClaim {
     pub place: SourceRange,
-    /// The exact text that is expected.
+    /// The exact text that is expected; `None` if the claim does not state the whole text.
     pub is: Option<String>,
     pub contains: Vec<CaseText>,
     pub lacks: Vec<CaseText>,
@@ -77,7 +77,7 @@ pub struct FailureClaim {
     pub place: SourceRange,
     pub goal: Option<CaseText>,
     pub code: Option<CaseText>,
-    /// Text that the reason must contain.
+    /// Text that the reason must contain; `None` if the claim permits any reason.
     pub reason: Option<CaseText>,
 }
 

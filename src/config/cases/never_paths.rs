@@ -170,10 +170,10 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest`, the text of a path after the name of a goal, consists of a text that matches the
-/// pattern `label`, an optional number such as `-1`, and an end that [`is_end`] accepts. The number
-/// stands for a further run of the goal's thread, after a retry or a correction. If `is_beginning`
-/// is set, `rest` may also be only the beginning of such a text.
+/// Whether the text `rest` can follow the name of a goal in a path. It must consist of a text that
+/// matches the pattern `label`, an optional number such as `-1`, and an end that [`is_end`]
+/// accepts. The number stands for a further run of the goal's thread, after a retry or a
+/// correction. If `is_beginning` is set, `rest` may also be only the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

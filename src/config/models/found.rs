@@ -150,7 +150,8 @@ fn provider(
 }
 
 /// Reads the key of a provider from the file or variable that the config names. If the config names
-/// none, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`.
+/// none, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`. Returns
+/// `None` if that variable is not set and the provider needs no key, or after a problem.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,

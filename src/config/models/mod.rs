@@ -92,7 +92,7 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 
 impl DeclaredModel {
     /// Returns the maximum tokens of prompt and answer together, with the range of the setting in
-    /// the source.
+    /// the source. Returns `None` if the config sets no maximum.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
@@ -107,7 +107,8 @@ impl DeclaredModel {
         }
     }
 
-    /// Returns the price of the model's tokens, with the currency.
+    /// Returns the price of the model's tokens, with the currency; `None` if the config states no
+    /// valid price.
     pub fn price(&self) -> Option<&TokenPrice> {
         self.price.as_ref()
     }

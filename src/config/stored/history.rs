@@ -56,12 +56,14 @@ impl ConfigHistory {
         Ok(Self { boots: boots.collect() })
     }
 
-    /// Returns the boot or reload whose config was in force at `position`.
+    /// Returns the boot or reload whose config was in force at `position`; `None` before the first
+    /// boot.
     pub fn at(&self, position: Position) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.position <= position)
     }
 
-    /// Returns the boot or reload whose config was in force at `time`.
+    /// Returns the boot or reload whose config was in force at `time`; `None` before the first
+    /// boot.
     pub fn at_time(&self, time: Time) -> Option<&BootConfig> {
         self.boots.iter().rev().find(|boot| boot.time <= time)
     }
@@ -70,8 +72,8 @@ impl ConfigHistory {
         self.boots.last()
     }
 
-    /// Returns the last boot or reload with a config whose digest begins with `digits`. `Err`
-    /// contains the digests if several configs match.
+    /// Returns the last boot or reload with a config whose digest begins with `digits`; `None` if
+    /// no config matches. `Err` contains the digests if several configs match.
     pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
         let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));
         let mut digests: Vec<_> = matching.clone().map(|boot| boot.config).collect();

@@ -218,7 +218,8 @@ impl WorkflowReader<'_> {
     }
 
     /// Reads the payload name of a goal that calls a listener. If the name has no namespace, the
-    /// namespace is added later, from the payload names that the listener accepts.
+    /// namespace is added later, from the payload names that the listener accepts. Reports a text
+    /// that is no payload name, and returns `None`.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,
@@ -382,8 +383,8 @@ impl WorkflowReader<'_> {
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }
 
-    /// Reads the type of a goal's output from the key `output`. For a question, reads it from
-    /// `form`.
+    /// Reads the type of a goal's output from the key `output` or, for a question, from `form`.
+    /// Without the key, the type is text. Reports an invalid type, and returns `None`.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,

@@ -165,7 +165,7 @@ pub(super) struct DeclaredWorkflow {
     pub inputs: Vec<Located<String>>,
 }
 
-/// Reads workflow definitions from their tables in the config.
+/// A reader of workflow definitions from their tables in the config.
 pub(super) struct WorkflowReader<'a> {
     pub directory: &'a Path,
     pub around: &'a ConfigEnvironment,
@@ -329,7 +329,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Resolves a payload name that must be declared by the workflow's schema.
+    /// Resolves a payload name that the workflow's schema must declare; returns `None` for any
+    /// other name.
     fn payload(
         &mut self,
         known: &KnownPayloads,
@@ -413,7 +414,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Reads the prompt of a goal, from its text or its file.
+    /// Reads the prompt of a goal, from its text or its file. Reports a problem and returns `None`
+    /// unless the config states exactly one of the two, and the file can be read.
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
         let text = read.text("prompt");
         let path = read.text("prompt_file");

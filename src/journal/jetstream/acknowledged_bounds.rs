@@ -81,7 +81,8 @@ impl ProjectionReport {
     }
 }
 
-/// Returns the last record of the projection in `data`.
+/// Returns the last record of the projection in `data`; `None` if there is no projection, or if it
+/// is empty.
 pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
     let reader = match JournalReader::open(data) {
         Err(Error::Missing { .. }) => return Ok(None),
@@ -101,14 +102,14 @@ pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>,
 }
 
 impl Options {
-    /// Returns the subject for reports about this partition. On this subject, each process reports
-    /// the last record of its projection.
+    /// Returns the NATS subject for queries about this partition. Each process answers such a query
+    /// with the last record of its projection.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Returns the prefix that the subjects of [`Options::bound_subject`] have in common for all
-    /// partitions.
+    /// Returns the prefix that the subjects of all partitions have in common.
+    /// [`Options::bound_subject`] returns the subject of one partition.
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
@@ -136,7 +137,8 @@ struct StreamBound {
 pub(super) struct StreamBounds {
     stream: String,
     all: Vec<StreamBound>,
-    /// Processes that did not report their projections in time.
+    /// Names of the sources that did not answer in time or could not be read, such as other
+    /// processes.
     unreachable: Vec<String>,
 }
 
@@ -209,7 +211,8 @@ impl StreamBounds {
     }
 
     /// Returns the id of the journal that this host has followed. The id comes from the host's
-    /// projection, or from the note in the state directory.
+    /// projection, or from the note in the state directory. Returns `None` if neither of them
+    /// exists.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
@@ -288,7 +291,8 @@ impl StreamBounds {
         self.unreachable = expected.into_values().collect();
     }
 
-    /// Returns the highest message number that any of the sources knows.
+    /// Returns the highest message number that any of the sources knows; 0 if no source knows a
+    /// message.
     pub fn last_seq(&self) -> u64 {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }

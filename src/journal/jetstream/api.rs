@@ -164,7 +164,7 @@ pub struct StoredMessage {
 }
 
 impl StoredMessage {
-    /// Returns the value of a header.
+    /// Returns the value of the header `name`; `None` if the message does not have this header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.headers.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())

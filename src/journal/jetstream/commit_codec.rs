@@ -215,7 +215,7 @@ impl CommitEncoder {
         self
     }
 
-    /// Splits the group into messages of at most `most` bytes.
+    /// Splits the group into messages of at most `most` bytes. Each message states `epoch`.
     pub fn messages(&self, epoch: u32, most: usize) -> Vec<Vec<u8>> {
         // Leaves room for the header of any part.
         let room = most.saturating_sub(128).max(1);
@@ -238,7 +238,8 @@ pub fn epoch_of(message: &[u8]) -> Option<u32> {
     head(message).ok().map(|(head, _)| head.epoch)
 }
 
-/// Returns the version of a message's encoding, if this program does not read that version.
+/// Returns the version of a message's encoding if this program does not read that version; `None`
+/// otherwise.
 pub fn unknown_version(message: &[u8]) -> Option<u32> {
     let (head, _) = head(message).ok()?;
     Some(head.organism).filter(|version| !is_known(*version))
@@ -278,9 +279,9 @@ pub struct CommitAssembler {
 }
 
 impl CommitAssembler {
-    /// Adds a message. If the message is the last part of a group, returns the bytes of the whole
-    /// group. If the message is the first part of a group, discards the parts of an earlier,
-    /// incomplete group.
+    /// Adds a message. Returns the bytes of the whole group if the message is the last part of the
+    /// group, and `None` otherwise. If the message is the first part of a group, discards the parts
+    /// of an earlier, incomplete group.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (head, rest) = known_head(message)?;
         if head.part == 1 {

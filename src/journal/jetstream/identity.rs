@@ -21,7 +21,7 @@ use super::{Options, first_message, partition_count};
 pub struct JoiningHost<'a> {
     pub data: &'a Path,
     pub state: &'a Path,
-    /// Id of the journal that an operator adopts or moves.
+    /// Id of the journal that an operator adopts or moves; `None` if no operator does so now.
     pub accepts: Option<Uuid>,
     /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
     pub damage: OperatorAcceptance,
@@ -32,7 +32,8 @@ impl<'a> JoiningHost<'a> {
         Self { data, state, accepts: None, damage: OperatorAcceptance::default() }
     }
 
-    /// Returns the id of the journal that this host takes part in.
+    /// Returns the id of the journal that this host takes part in; `None` if the host has noted no
+    /// id.
     pub(super) fn known(&self, options: &Options) -> Result<Option<Uuid>, Error> {
         known(self.state, options)
     }
@@ -182,6 +183,7 @@ fn is_note(extension: &std::ffi::OsStr) -> bool {
 }
 
 /// Returns the id of the journal that this host began or adopted in the streams of `options`.
+/// Returns `None` if the host has noted no id.
 pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let path = path(state, options);
     let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;

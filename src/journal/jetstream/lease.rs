@@ -54,7 +54,8 @@ struct HandoverMark {
     /// The chosen next holder of the lease, if any.
     #[serde(rename = "heir", default, skip_serializing_if = "Option::is_none")]
     heir: Option<MemberId>,
-    /// The last acknowledged record at the time of the handover.
+    /// The last acknowledged record at the time of the handover; `None` if no such record was
+    /// known.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
@@ -89,8 +90,8 @@ pub struct LeaseEntry {
     home: String,
     #[serde(rename = "beat")]
     beat: u64,
-    /// The last acknowledged record when this entry was written. The next leader must find at least
-    /// this record in the stream.
+    /// The last acknowledged record when this entry was written; `None` if no such record was
+    /// known. The next leader must find at least this record in the stream.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
@@ -209,7 +210,7 @@ impl Lease {
         Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
-    /// Returns the last acknowledged record that this lease states.
+    /// Returns the last acknowledged record that this lease states; `None` if it states none.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,7 +314,8 @@ impl Lease {
         super::unavailable(&format!("the lease in {}", self.bucket), failed)
     }
 
-    /// Renews the lease.
+    /// Renews the lease, or takes a free lease: writes the entry of this process, with the last
+    /// acknowledged record, to the lease's key.
     pub fn renew(&self) -> RenewalResult {
         let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = self.revision.load(Ordering::Acquire);

@@ -70,7 +70,8 @@ impl LeaseRenewal {
         Ok(Self { found, lease, _renewing: renewing })
     }
 
-    /// Returns the last acknowledged record that the next renewal of the lease will state.
+    /// Returns the last acknowledged record that the next renewal of the lease will state; `None`
+    /// if it will state none.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }

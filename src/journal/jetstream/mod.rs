@@ -76,13 +76,13 @@ pub struct Options {
     /// Number of replicas of the stream. Each replica is on another server.
     pub replicas: u32,
     pub durability: StreamDurability,
-    /// Credentials of the system account. This account may query whether the servers sync a message
-    /// before they acknowledge it.
+    /// Credentials of the servers' system account; `None` if the config names none. This account
+    /// may query whether the servers sync a message before they acknowledge it.
     pub system: Option<Box<nats::NatsCredentials>>,
     /// Public keys of the other hosts of this organism. Checkpoints that were signed with these
     /// keys are trusted.
     pub known_keys: Vec<String>,
-    /// Directory of this host into which checkpoints are copied.
+    /// Directory of this host into which checkpoints are copied; `None` if they are not copied.
     pub checkpoints: Option<PathBuf>,
 }
 
@@ -125,7 +125,7 @@ impl Options {
     }
 }
 
-/// A journal in a stream.
+/// A journal in a stream, opened for writing.
 pub type StreamJournal = JournalWriter<StreamLog>;
 
 /// The log of a journal on JetStream: a stream to which this pump alone writes.

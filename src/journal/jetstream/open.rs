@@ -146,8 +146,8 @@ impl StreamJournal {
     }
 }
 
-/// A recovery, with a flag that shows whether the recovery has begun. A recovery cannot begin a
-/// second time.
+/// A wrapper of `recovery` that notes whether `recovery` has restored or replayed anything. After
+/// that, the journal cannot be opened again with the same `recovery`.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -196,8 +196,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the id of the journal in the directory, and the last group that this projection has read
-/// from its stream. Returns `None` if the directory contains no projection yet.
+/// Returns the id of the journal in the locked directory `opening`, and the last group that the
+/// projection there has read from its stream. Returns `None` if there is no projection yet.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

@@ -14,7 +14,7 @@ use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 use super::{Options, first_message, read_failed, unavailable};
 
-/// The entry in the bucket of leases with the number of partitions.
+/// The entry that states the number of partitions, in the bucket of leases.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartitionCount {
     #[serde(rename = "partitions")]
@@ -24,8 +24,8 @@ struct PartitionCount {
     journal: Option<Uuid>,
 }
 
-/// Maximum attempts to read the entry again. A further attempt is needed if another pump wrote the
-/// entry at the same moment as this pump.
+/// Maximum attempts to write the entry with the number of partitions. An attempt fails if another
+/// pump writes the entry at the same moment.
 const TRIES: usize = 3;
 
 /// Lock: the partitions of one process begin a journal one after another, so that all partitions of
@@ -72,9 +72,9 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Reads the entry with the number of partitions. Returns the entry's sequence number if the entry
-/// exists, and the id of the organism's journal if the journal has begun. Returns an error if this
-/// host must not take part in that journal.
+/// Reads the entry with the number of partitions. Returns the entry's sequence number, or `None` if
+/// there is no entry, and the id of the organism's journal, or `None` if no journal has begun.
+/// Returns an error if this host must not take part in that journal.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -112,7 +112,8 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
 }
 
 /// Returns the id of the organism's journal from the entry in the bucket. If the entry states no
-/// id, returns the id from the streams, which outlive the bucket.
+/// id, returns the id from the streams, which outlive the bucket. Returns `None` if all streams are
+/// empty.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,
@@ -154,7 +155,7 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
 }
 
 /// Parses the entry with the number of partitions. Returns the sequence number of the entry in the
-/// bucket, and the entry.
+/// bucket, and the entry. Returns `None` if the entry is missing or unreadable.
 fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     let found = found?;
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))

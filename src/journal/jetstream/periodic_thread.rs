@@ -1,4 +1,4 @@
-//! A periodic task on its own thread.
+//! Runs a task again and again, at a fixed interval, on a thread of its own.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::journal::Error;
 
-/// A periodic task on its own thread.
+/// A thread that runs a task at a fixed interval. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct PeriodicThread {
     stop: Option<Sender<()>>,
@@ -14,8 +14,9 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Starts a thread that calls `again` at intervals of `every`, until `again` returns false or
-    /// this value is dropped. When this value is dropped, calls `last` once.
+    /// Starts a thread that calls `again` at intervals of `every`. The thread ends when `again`
+    /// returns false, or when this value is dropped. In the second case, it calls `last` once
+    /// before it ends.
     pub fn start(
         name: &str,
         every: Duration,

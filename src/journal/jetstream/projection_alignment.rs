@@ -43,7 +43,7 @@ pub(super) struct ComparedProjection {
     pub blobs: Vec<Digest>,
 }
 
-/// Comparison of a projection with its stream.
+/// Result of comparing a projection with its stream.
 #[derive(Debug)]
 pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
@@ -54,9 +54,11 @@ pub(super) struct ProjectionComparison {
     /// Whether the stream contains a message that begins an epoch. Every start of a pump writes
     /// such a message, and so does the end of a move.
     pub has_epoch: bool,
-    /// First record whose MAC in the stream differs from its MAC in the projection.
+    /// First record whose MAC in the stream differs from its MAC in the projection; `None` if there
+    /// is no such record.
     pub other_mac: Option<Position>,
-    /// Description of the first entry that the stream has and the projection lacks.
+    /// Description of the first entry that the stream has and the projection lacks; `None` if there
+    /// is no such entry.
     pub foreign: Option<String>,
     /// Checkpoints that the projection has and the stream lacks; empty if the projection was opened
     /// without its checkpoints.
@@ -64,8 +66,8 @@ pub(super) struct ProjectionComparison {
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
     /// First file in the stream whose bytes do not match its digest: the number of the file's
-    /// message, and the digest. No host can read the stream beyond this message, so publishing the
-    /// file again after it repairs nothing.
+    /// message, and the digest. `None` if there is no such file. No host can read the stream beyond
+    /// this message, so publishing the file again after it repairs nothing.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 
@@ -168,8 +170,8 @@ impl ComparedProjection {
         Ok(compared)
     }
 
-    /// Compares the next record of the stream with the projection. Returns the position of the
-    /// record if the projection has a different record at that position.
+    /// Compares the next record of the stream with the projection. If the projection has a
+    /// different record at the same position, returns this position. Otherwise, returns `None`.
     fn follow(
         &self,
         row: &StoredRow<'_>,

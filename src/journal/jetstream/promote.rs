@@ -33,7 +33,7 @@ use super::projection_alignment::{ComparedProjection, ProjectionAlignment, Proje
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
 
-/// The phase of a move. Each phase processes all records of the journal.
+/// The phase of a move of a journal into a stream. Each phase processes all records of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromotionPhase {
     Proving,
@@ -91,7 +91,7 @@ struct CopiedPrefix {
 #[derive(Default)]
 struct MoveStatements {
     begun: bool,
-    /// Final number of records, if the stream states that the move is complete.
+    /// Final number of records, if the stream states that the move is complete; `None` otherwise.
     moved: Option<u64>,
 }
 

@@ -50,7 +50,7 @@ pub struct StreamRepair {
     pub kept: Position,
     /// The last acknowledged record before the repair.
     pub acknowledged: Position,
-    /// Path to which the projection was moved aside.
+    /// Path to which the projection was moved aside; `None` if no projection was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<PathBuf>,
 }
@@ -79,7 +79,8 @@ pub fn repair(
     }
 }
 
-/// Removes the note of a repair that is recorded.
+/// Removes the note of a repair from the state directory. The caller has recorded the repair in the
+/// journal.
 pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
     let path = note_path(options, state);
     durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
@@ -132,7 +133,8 @@ impl LockedHost<'_> {
         }
     }
 
-    /// Publishes the records and files that only the projection has.
+    /// Publishes the records and files that only the projection has. Returns `None` if nothing
+    /// needs repair.
     fn publish_rest(
         self,
         noted: Option<StreamRepair>,
@@ -195,9 +197,9 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the stream has lost messages at its end that contained no records, such as messages
-    /// with only a checkpoint. This is so if the lease names a later message than the last one of
-    /// the stream, but no later record than `last`, the last record of the projection.
+    /// Whether messages without records, such as messages with only a checkpoint, were lost at the
+    /// end of the stream. This is so if the lease names a later message than the last one of the
+    /// stream, but no later record than `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -260,7 +262,8 @@ impl LockedHost<'_> {
         Ok(())
     }
 
-    /// Sets the projection aside, together with the state directory's notes about the projection.
+    /// Keeps the stream as it is. Moves the projection aside, together with the state directory's
+    /// notes about the projection, and returns the description of the repair.
     fn keep_stream(self, noted: Option<StreamRepair>) -> Result<Option<StreamRepair>, Error> {
         let Some(info) = self.info()? else {
             let end = "is gone".to_owned();

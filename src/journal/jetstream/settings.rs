@@ -151,6 +151,7 @@ fn lazily(replicas: u32) -> String {
 }
 
 /// Parses the major, minor and patch number of a server version. Ignores everything after them.
+/// Returns `None` if `version` does not begin with such numbers.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.trim_start_matches('v').split('.').map(|part| part.parse().ok());

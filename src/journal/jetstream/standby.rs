@@ -60,7 +60,7 @@ pub struct LeaseHolder {
 }
 
 impl Standby {
-    /// Locks `data` and connects. Reads nothing yet.
+    /// Locks the directory `data`, and connects to the servers. Reads no records yet.
     pub fn begin(
         servers: &nats::Options,
         options: &Options,
@@ -89,8 +89,8 @@ impl Standby {
         Ok(Self { host, lease, seen: LastSeen::default(), followed })
     }
 
-    /// Waits until this process gets the lease, or until the holder of the lease is known to be
-    /// alive.
+    /// Waits until this process gets the lease. Returns an error as soon as the holder of the lease
+    /// is known to be alive.
     pub(super) fn wait(self) -> Result<LeaseHolder, Error> {
         let free = self.lease.wait_until_free(&self.host.options)?;
         self.take_lease(free)
@@ -123,7 +123,8 @@ impl Standby {
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
-    /// Returns the last record that the projection has read from the stream.
+    /// Returns the last record that the projection has read from the stream; 0 if the projection is
+    /// not opened yet.
     pub fn followed_to(&self) -> Position {
         match &self.followed {
             FollowedProjection::Cold(_) => Position(0),
@@ -264,7 +265,8 @@ impl FollowedProjection {
 }
 
 impl CaughtUpProjection {
-    /// Reads up to message `last` of the stream.
+    /// Lets the projection read the stream up to message `last`, and passes the new records to
+    /// `recovery`.
     pub fn catch_up(
         &mut self,
         host: &StreamHost,

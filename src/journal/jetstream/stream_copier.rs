@@ -57,7 +57,8 @@ impl<'c> StreamCopier<'c> {
         }))
     }
 
-    /// Publishes the files that are not `present` in the stream.
+    /// Publishes the files of the journal whose digests are not in `present`. The stream already
+    /// has the files in `present`.
     pub fn publish_blobs(&self, present: &HashSet<Digest>) -> Result<(), Error> {
         let digests = self.reader.blobs()?;
         for digest in digests.iter().filter(|digest| !present.contains(digest)) {

@@ -21,9 +21,9 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last record of the unproved end of the stream, which reaches to the stream's last
-    /// record. It begins after the last MAC. But if the last MAC of this host's key is wrong, it
-    /// begins after the last record that a right MAC of this key covers, even if later records have
-    /// MACs of other hosts.
+    /// record. `None` if no end is unproved. The end begins after the last MAC. But if the last MAC
+    /// of this host's key is wrong, it begins after the last record that a right MAC of this key
+    /// covers, even if later records have MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
     /// Position of the stream's last record, if no record of the stream has a MAC and the stream
     /// may have been written before MACs existed; `None` otherwise.
@@ -34,7 +34,7 @@ pub struct StreamDamage {
 }
 
 impl StreamDamage {
-    /// Finds the damage of the records that were read.
+    /// Finds the damage in the part of a stream that `proof` covers.
     pub fn of(proof: &RecordProof<'_>) -> Self {
         let RecordProof { coverage, redactions, last, is_old } = *proof;
         let is_without_mac = coverage.last().is_none() && last > Position(0);
@@ -45,8 +45,8 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and the last of the unproved records. For these records, no MAC proves
-    /// that a pump wrote them.
+    /// Returns the first and the last of the records at the end for which no MAC proves that a pump
+    /// wrote them. Returns `None` if there are no such records.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

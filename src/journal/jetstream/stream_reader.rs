@@ -22,7 +22,8 @@ pub struct StreamGroup {
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,
-    /// Makes the error for a message that cannot be decoded, or whose records are out of order.
+    /// Makes the error for a message that cannot be decoded, or whose records are out of order,
+    /// from the number of the message and a description of the damage.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 
@@ -89,7 +90,8 @@ impl<'r> StreamReader<'r> {
     }
 }
 
-/// Fails if a message of the stream has an encoding of a later version of the program.
+/// Returns an error if a message of the stream has an encoding that this program does not read,
+/// such as the encoding of a later version.
 pub(super) fn check_version(options: &Options, seq: u64, message: &[u8]) -> Result<(), Error> {
     match unknown_version(message) {
         None => Ok(()),

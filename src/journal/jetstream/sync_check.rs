@@ -117,8 +117,8 @@ pub fn verify_durability(
     }
 }
 
-/// Queries whether the servers sync messages before they acknowledge them. Waits until all
-/// `replicas` have answered or the request times out.
+/// Queries whether the servers sync messages before they acknowledge them, and returns the answers
+/// by server name. Waits until all `replicas` have answered or the request times out.
 fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;

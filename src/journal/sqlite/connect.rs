@@ -62,8 +62,8 @@ fn may_not_write(error: &rusqlite::Error) -> bool {
 }
 
 /// Opens a journal that has no write-ahead log, in a directory without write permission. SQLite
-/// cannot create a shared-memory file in such a directory, and does not need that file as long as
-/// no log exists.
+/// cannot create a shared-memory file in such a directory, and needs that file only for a
+/// write-ahead log. Returns `None` if the journal has such a log.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

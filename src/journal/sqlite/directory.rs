@@ -25,7 +25,8 @@ fn link(data: &Path, state: &Path) -> PathBuf {
     state.join(format!("{}.journal", digest.get(..16).unwrap_or(&digest)))
 }
 
-/// Returns the canonical path of a directory, even if the directory no longer exists.
+/// Returns the canonical path of a directory, even if the directory no longer exists. Returns
+/// `None` if the parent of the directory does not exist either.
 fn canonical(data: &Path) -> Option<PathBuf> {
     let beneath_parent = || Some(data.parent()?.canonicalize().ok()?.join(data.file_name()?));
     data.canonicalize().ok().or_else(beneath_parent)
@@ -37,7 +38,7 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
 }
 
 /// Returns the id of the journal that a pump last wrote in `data`. The id comes from a note in the
-/// state directory.
+/// state directory. Returns `None` if there is no such note.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }

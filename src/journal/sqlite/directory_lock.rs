@@ -13,9 +13,9 @@ use crate::mutant::mutant;
 
 const HOLDER: &str = "holder";
 
-/// The lock on a journal's directory, which is the right to write in the directory. No lock file
-/// exists that could be deleted or go stale. The operating system releases the lock when the
-/// process ends.
+/// The lock on a journal's directory, which is the right to write in the directory. The directory
+/// itself is locked, so there is no lock file that could be deleted or go stale. The operating
+/// system releases the lock when the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _directory: File,
@@ -99,8 +99,8 @@ pub fn lock_holder(data: &Path) -> LockHolder {
 }
 
 /// Parses a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
-/// Returns the process that holds the line's lock, if the lock is on the file with this `device`
-/// and `inode`.
+/// Returns the id of the process that holds the lock of this line. Returns `None` if the line is
+/// not about a write lock on the file with this `device` and `inode`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

@@ -100,7 +100,8 @@ impl HeadStore {
         Ok(Self { db, base, names: StoredNames::default() })
     }
 
-    /// Returns the files to read, the one with the newer values first.
+    /// Returns the databases to read: first `db`, which has the newer values, then the snapshot's
+    /// file, if the store uses one.
     fn layers(&self) -> impl DoubleEndedIterator<Item = &Connection> {
         std::iter::once(&self.db).chain(&self.base)
     }

@@ -96,7 +96,7 @@ const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 /// Key in table `meta` under which a projection stores its position in its stream.
 const STREAM: &str = "stream";
 
-/// A journal in one file.
+/// A journal in one SQLite file, opened for writing.
 pub type SqliteJournal = JournalWriter<SqliteLog>;
 
 /// The log of an embedded journal: the file itself.
@@ -129,7 +129,7 @@ pub struct JournalFile {
     refreshed: Position,
     /// Whether the next commit updates the table of trees, however few records are new.
     must_refresh: bool,
-    /// Approximate size of the write-ahead log.
+    /// Approximate size of the write-ahead log, in bytes.
     wal_bytes: usize,
     mover: WalCheckpointer,
     // Ordering rule: dropped last, so that the lock is released after everything else is closed.

@@ -48,7 +48,8 @@ pub struct LockedJournalDir {
     pub(super) copies: Option<PathBuf>,
     lock: DirectoryLock,
     pub(super) key: CheckpointKey,
-    /// The snapshot from which to continue; `None` if every record has to be proved now.
+    /// The snapshot from which the start continues; `None` if the start must verify every record
+    /// itself.
     pub(super) base: Option<SnapshotStart>,
 }
 
@@ -100,8 +101,8 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
-    /// Returns the id of the journal in the file. If the file is a projection, also returns its
-    /// position in the stream.
+    /// Returns the id of the journal in the file and, if the file is a projection, its position in
+    /// the stream.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
@@ -125,7 +126,7 @@ impl LockedJournalDir {
         Ok(coverage.uncovered_end(last, is_old))
     }
 
-    /// Reads and verifies every record of the file, and opens the file for writing.
+    /// Reads and verifies every record of the journal's file, and opens the file for writing.
     ///
     /// A connection takes the write lock before the first record is read, and keeps it until all
     /// records are verified. Otherwise, a commit that a killed pump left in the write-ahead log
@@ -285,7 +286,8 @@ impl LockedJournalDir {
     }
 }
 
-/// A journal whose file was verified, with the evidence that was read.
+/// A journal whose file was verified, with the values that the verification has read: the marks
+/// outside the file, the metadata, and the redacted records.
 pub(super) struct VerifiedJournal {
     pub journal: SqliteJournal,
     pub known: ExternalMarks,
@@ -302,13 +304,13 @@ pub struct FoundJournal {
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
-    /// The last record that the journal keeps.
+    /// The last record of the journal, not counting the records in `taken_out`.
     pub last: Position,
     /// Loss of records or checkpoints that an operator accepts with this start. The loss is known
     /// from the watermark and the checkpoints outside the file.
     pub loss: AcceptedLoss,
-    /// Records that followed `last` in the file. The commit of the operator's action removes them.
-    /// [`TakenOut::file`] is a copy of them.
+    /// Records after `last` in the file, which the commit of the operator's action removes. `None`
+    /// if there are none. [`TakenOut::file`] is a copy of them.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the journal's file lacks, and that the state directory or the
     /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
@@ -494,8 +496,8 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 }
 
 impl LockedJournalDir {
-    /// Renames the file at the journal's path if it is not a journal. Does so only if an operator
-    /// accepts the loss of the journal. Returns the new name of a renamed file.
+    /// If an operator accepts the loss of the journal, and the file at the journal's path is not a
+    /// journal, renames this file and returns its new path. Otherwise, returns `None`.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         let found = if self.exists() { self.found() } else { return Ok(None) };
 

@@ -22,7 +22,7 @@ use super::{JournalMetadata, SqliteJournal, snapshot};
 
 pub use super::open::LockedJournalDir;
 
-/// A projection that has not caught up yet.
+/// A projection that has not caught up with its stream yet.
 pub struct CatchingUp {
     journal: SqliteJournal,
     known: ExternalMarks,
@@ -213,10 +213,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the items `taken` in one commit, together with `epoch`, the epoch of the pump that
-    /// wrote them. After a restart, the next process does not read these items again, so it takes
-    /// the epoch from the projection. `judge` runs before anything is written, and may refuse the
-    /// items.
+    /// Appends the items `taken` of the stream in one commit, together with `epoch`, the epoch of
+    /// the pump that wrote them. After a restart, the next process does not read these items again,
+    /// so it takes the epoch from the projection. `judge` runs before anything is written, and may
+    /// refuse the items.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],
@@ -293,7 +293,8 @@ impl CatchingUp {
         Ok(())
     }
 
-    /// Ends catch-up. From now on, this pump alone writes the projection.
+    /// Ends the catch-up and begins `epoch`, in which this pump alone writes the projection.
+    /// Returns an error if acknowledged records are missing at the end of the journal.
     pub fn caught_up(mut self, epoch: u32) -> Result<SqliteJournal, Error> {
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;

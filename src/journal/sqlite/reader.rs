@@ -171,7 +171,7 @@ impl JournalReader {
         Ok(self.meta(super::STREAM)?.is_some())
     }
 
-    /// Returns the last position; 0 if there are no records.
+    /// Returns the position of the last record; 0 if there are no records.
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
         let last = self.query_cached(sql, [], |row| row.get(0));
@@ -265,7 +265,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Passes the row at `position` to `is_meant` and returns the result. The row must exist.
+    /// Passes the row at `position` to `is_meant`, and returns the result of `is_meant`. Returns an
+    /// error if there is no such row.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
@@ -317,7 +318,8 @@ impl JournalReader {
         Ok(record.is_some_and(|sealed| sealed.hash == hash))
     }
 
-    /// Returns the config, prompt file or schema with this digest.
+    /// Returns the bytes of the config, prompt file or schema with this digest; `None` if the
+    /// journal does not contain it.
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";
         let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
@@ -331,7 +333,7 @@ impl JournalReader {
         }
     }
 
-    /// Returns the digests of everything that [`JournalReader::blob`] can return.
+    /// Returns the digests of all files, such as configs, that [`JournalReader::blob`] can return.
     pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
         let failed = |error| self.read_error("its blobs", error);
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;

@@ -15,12 +15,12 @@ use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
 
-/// Changes of the tables that an operator's action requires. The commit that records the action
-/// makes the changes.
+/// Changes that an operator's action requires in the tables of the journal. The commit that records
+/// the action makes the changes.
 #[derive(Debug, Default)]
 pub struct TableRepair {
     /// Position of the first record to remove. The repair removes this record and all later
-    /// records.
+    /// records. `None` if the repair removes no record.
     pub cut: Option<Position>,
     /// Checkpoints that the journal's file lacks, and that the repair writes to this file. They
     /// come from the state directory or from the copied checkpoints.
@@ -28,7 +28,7 @@ pub struct TableRepair {
 }
 
 impl TableRepair {
-    /// Applies the changes. Must run within a transaction.
+    /// Makes the changes in the tables of the journal `db`. Must run within a transaction.
     pub fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(first) = self.cut {
             db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;

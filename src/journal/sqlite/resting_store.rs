@@ -26,8 +26,7 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, 
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
-    /// The opened store; `None` before the first text is stored, because most organisms never store
-    /// one.
+    /// The opened store; `None` until a text is stored. Most organisms never store a text.
     open: Option<OpenStore>,
     /// Whether the store ever failed to write a text.
     has_failed: bool,
@@ -85,8 +84,8 @@ impl RestingStore {
         db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
 
-    /// Returns the connection to the store's file, if the store was opened and the file has all
-    /// texts.
+    /// Returns the connection to the store's file. Returns `None` if the store is not open, or if
+    /// some of its texts are only in the file of a snapshot.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
@@ -201,7 +200,8 @@ impl OpenStore {
     }
 }
 
-/// Returns the Bloom filter that [`RestingStore::write_filter`] wrote, if there is one.
+/// Returns the Bloom filter that [`RestingStore::write_filter`] wrote to `db`. Returns `None` if
+/// there is no filter, or if it has another size.
 fn stored_filter(db: &Connection) -> rusqlite::Result<Option<StoredNames>> {
     let read = |row: &rusqlite::Row<'_>| Ok(StoredNames::from_bytes(row.get_ref(0)?.as_blob()?));
     let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;

@@ -1,4 +1,4 @@
-//! Reads the columns of a row.
+//! Reads the columns of a row of the table `step`, which has one row for each record.
 
 use rusqlite::types::ValueRef;
 
@@ -13,7 +13,8 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// Returns the columns that a query reads for a row. Tables from before MACs have no MAC column.
+/// Returns the columns of a row for a SELECT statement. If `has_mac` is false, selects NULL in
+/// place of the MAC column, which tables from before MACs lack.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }

@@ -15,7 +15,8 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// The prepared records of one chunk.
+/// The records of one chunk, each converted by the function `prepare` of the scan, or the error of
+/// reading them.
 type Chunk<T> = Result<Vec<T>, Error>;
 
 /// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
@@ -65,7 +66,7 @@ pub fn scan_alone(
 
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
 /// record alone, but not that it follows from the records before it. The threads that read the
-/// records also call `prepare` for each of them.
+/// records also call `prepare` for each record.
 pub fn in_order<T: Send, E: From<Error>>(
     data: &Path,
     first: Position,

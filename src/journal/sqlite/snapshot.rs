@@ -32,7 +32,7 @@ use crate::thread::{AcceptedLoss, CommonState};
 use super::RestingStore;
 use super::block_digest::{copy_with_digest, file_digest};
 
-/// Version of the files. A snapshot of another version is ignored.
+/// Version of the format of a snapshot's files. A start ignores a snapshot of another version.
 const FORMAT: u32 = 4;
 /// Version of this program. A start uses only snapshots of the same version, because the form of
 /// the stored trees depends on the program's types.
@@ -45,7 +45,8 @@ const HEADS_DRAFT: &str = "snapshot-heads.new";
 const EARLIER_COPIES: [&str; 2] = ["snapshot.copy", "snapshot-heads.copy"];
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
-/// The state of a pump, with the texts of its trees and client keys in a store.
+/// The state of a pump. A store contains the states of its trees, and of the keys under which
+/// clients may repeat submissions.
 #[derive(Debug)]
 pub struct StoredState {
     pub common: CommonState,
@@ -62,7 +63,7 @@ pub struct SnapshotEvidence {
     pub heads: TreeHeads,
     pub coverage: MacCoverage,
     pub redactions: RedactedRecords,
-    /// Losses that operators accepted in recorded actions.
+    /// Losses of records that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,
     /// Signers of the checkpoints inside the journal.
     pub signers: CheckpointSigners,
@@ -75,8 +76,8 @@ pub struct Snapshot {
     pub state: StoredState,
 }
 
-/// The signed part of a snapshot. Its checkpoint names the journal and the position of the
-/// snapshot.
+/// The signed header of a snapshot. The checkpoint in the header names the journal and the position
+/// of the snapshot.
 #[derive(Serialize, Deserialize)]
 struct SnapshotHeader {
     #[serde(rename = "format")]
@@ -105,7 +106,8 @@ struct SnapshotHeader {
     signers: CheckpointSigners,
     #[serde(rename = "common")]
     common: CommonState,
-    /// Digest of the database with the texts of trees and client keys.
+    /// Digest of the database with the states of trees, and of the keys under which clients may
+    /// repeat submissions.
     #[serde(rename = "file")]
     file: Digest,
     /// Digest of the database with the heads of trees.
@@ -157,7 +159,8 @@ impl SnapshotPlace<'_> {
         None
     }
 
-    /// Reads the snapshot from its databases. The returned snapshot continues to read from them.
+    /// Reads the snapshot from its databases; `None` if there is no snapshot. The returned snapshot
+    /// continues to read from the databases.
     fn load_in_place(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -178,7 +181,8 @@ impl SnapshotPlace<'_> {
     }
 
     /// Copies the snapshot's databases to the paths in `copies`, and reads the snapshot from these
-    /// files. The returned snapshot continues to use the files, and may change them.
+    /// files. Returns `None` if there is no snapshot. The returned snapshot continues to use the
+    /// files, and may change them.
     fn load_copy(
         &self,
         copies: &SnapshotFiles,
@@ -217,8 +221,9 @@ impl SnapshotPlace<'_> {
         Ok(Some((header, files)))
     }
 
-    /// Returns the snapshot with this header. `heads` is `None` if the database of heads is
-    /// damaged.
+    /// Makes the snapshot with this header from `heads` and `store`, the contents of its two
+    /// databases. `heads` is `None` if the database of heads is damaged, which makes the snapshot
+    /// unusable.
     fn assemble(
         &self,
         header: SnapshotHeader,
@@ -246,8 +251,8 @@ impl SnapshotPlace<'_> {
         Ok(Snapshot { evidence, state })
     }
 
-    /// Returns the header of the snapshot, if this host signed it for this journal and this version
-    /// of the program.
+    /// Returns the header of the snapshot; `None` if there is no snapshot. Returns an error unless
+    /// this host signed the header for this journal and this version of the program.
     fn header(&self) -> Result<Option<SnapshotHeader>, Unusable> {
         let Some(text) = durable_file::read(&self.path(HEADER))? else { return Ok(None) };
         let text = String::from_utf8(text).map_err(|_| rejected("its header is damaged"))?;
@@ -322,8 +327,8 @@ impl SnapshotPlace<'_> {
         Ok(SnapshotDraft { files, generation: 0, base: Err((heads, store)) })
     }
 
-    /// Writes a snapshot from a draft, whose store already contains the texts of trees and client
-    /// keys.
+    /// Writes a snapshot from the files of a draft. The store in `state` must already contain the
+    /// states of trees and of the keys under which clients may repeat submissions.
     pub fn write(
         &self,
         (draft, generation): (DraftFiles, u32),
@@ -402,7 +407,8 @@ fn rejected(reason: impl Into<String>) -> Unusable {
 /// The two databases of a snapshot.
 #[derive(Debug)]
 struct SnapshotFiles {
-    /// Database with the texts of trees and client keys.
+    /// Database with the states of trees, and of the keys under which clients may repeat
+    /// submissions.
     state: PathBuf,
     /// Database with the heads of trees.
     heads: PathBuf,
@@ -415,7 +421,8 @@ impl SnapshotFiles {
     }
 }
 
-/// The files of a draft. Dropping this value deletes the files, unless they were renamed.
+/// The files of an unfinished snapshot. Dropping this value deletes the files, unless they were
+/// renamed.
 #[derive(Debug)]
 pub struct DraftFiles(SnapshotFiles);
 
@@ -444,7 +451,7 @@ fn file_of(state: &Path, journal: Uuid, name: &str) -> PathBuf {
     state.join(format!("{journal}.{name}"))
 }
 
-/// Writes a file to the disk and returns its digest.
+/// Syncs the file at `path` to the disk, and returns the digest of the file.
 fn synced_digest(path: &Path) -> Result<Digest, Error> {
     let failed = || Error::io(path.display().to_string());
     File::open(path).and_then(|file| file.sync_all()).map_err(failed())?;

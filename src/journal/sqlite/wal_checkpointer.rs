@@ -24,7 +24,8 @@ pub enum WalCheckpointResult {
     Failed(Error),
 }
 
-/// Runs at most one WAL checkpoint at a time. When dropped, waits until the checkpoint has ended.
+/// Runs at most one WAL checkpoint at a time. Dropping this value waits until the checkpoint has
+/// ended.
 #[derive(Debug)]
 pub struct WalCheckpointer {
     data: PathBuf,
@@ -53,8 +54,8 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// Returns the result of the checkpoint if it has ended. With `wait`, blocks until it has
-    /// ended.
+    /// Returns the result of the checkpoint once it has ended. Returns `None` if no checkpoint was
+    /// begun, or while it runs. With `wait`, blocks until the checkpoint has ended.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {

@@ -41,9 +41,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values of the record that the walk visited last. The walk visits newer records first, and uses
-/// these values to verify the record that it visits next, which precedes this record in the same
-/// tree.
+/// Values of the record that a walk has visited last. A walk goes from newer to older records. With
+/// these values, it verifies the record that it visits next: the preceding record of the same tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

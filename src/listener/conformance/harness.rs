@@ -1,4 +1,4 @@
-//! The program under test, and the host that delivers to it.
+//! The program under test, and the host that delivers calls to the program.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -175,8 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group. The caller must do this before it waits for the program, or
-    /// immediately after that. Later, the system may have reused the group's id.
+    /// Kills the process group of the program. Must be called before the program is waited for, or
+    /// immediately afterwards, because the system may later reuse the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 256 << 10;
 /// a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A program on pipes.
+/// A program under test that the kit reaches over pipes alone, without a host.
 pub(super) struct PipedProgram<'t> {
     process: DirectProcess,
     patience: Duration,
@@ -205,7 +205,7 @@ fn named(answer: &ListenerAnswer, delivery: &Delivery) -> Result<(), String> {
     }
 }
 
-/// Adds white space, which means nothing in XML, to the start tag of the payload.
+/// Adds [`LARGE_BYTES`] spaces to the start tag of the payload, where XML ignores them.
 fn padded(payload: &str) -> String {
     let tag = Element::head(payload).and_then(|head| payload.get(head.origin.tag));
     let close = tag.map_or(0, |tag| tag.trim_end_matches('>').trim_end_matches('/').len());

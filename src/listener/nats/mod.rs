@@ -186,8 +186,8 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns a permission error, if there is one that prevents this replica from receiving
-    /// deliveries or from sending answers.
+    /// Returns a permission error that prevents this replica from receiving deliveries or from
+    /// sending answers; `None` if there is no such error.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))

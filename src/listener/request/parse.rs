@@ -212,8 +212,8 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// Returns the name and the bytes of a payload. The root element of a payload declares its own
-    /// namespace.
+    /// Returns the name of a payload, and its bytes as written. The payload's root element declares
+    /// the namespace of the name.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {
@@ -230,7 +230,8 @@ impl<'f> FrameReader<'f> {
     }
 }
 
-/// Returns the name of a payload from its root element, which declares its own namespace.
+/// Returns the name of a payload from its root element. Returns `None` if the root element has a
+/// prefix without a declaration, or malformed attributes.
 fn root_name(root: &BytesStart<'_>) -> Option<PayloadName> {
     let written = root.name().into_inner();
     let (prefix, local) = written.split_once(':').unwrap_or(("", written));

@@ -81,7 +81,7 @@ pub(super) struct AnthropicReader {
     own: Vec<String>,
     stop: Option<String>,
     counted: ReportedUsage,
-    /// Name of the model as the stream states it.
+    /// Name of the model as the stream states it; `None` if it has stated none.
     model: Option<String>,
 }
 

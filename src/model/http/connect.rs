@@ -16,7 +16,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> DuplexStream for T {}
 
 pub(super) type BoxedStream = Box<dyn DuplexStream>;
 
-/// An open connection.
+/// An open connection to a provider, directly or over a proxy.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
     /// The proxy that receives and forwards the request. The request line then contains the whole

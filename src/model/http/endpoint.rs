@@ -92,7 +92,7 @@ impl ProviderEndpoint {
         self.uri.authority().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Joins `path` to the base path.
+    /// Returns the base path with `path` appended.
     pub(super) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.path)
     }

@@ -11,11 +11,11 @@ use crate::limits;
 /// body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// The body ends after this many bytes.
+    /// The body ends after the given number of bytes.
     Length(u64),
     /// A line with the size of a chunk follows.
     ChunkSize,
-    /// The current chunk ends after this many bytes.
+    /// The current chunk ends after the given number of bytes.
     Chunk(u64),
     /// The bytes of a chunk are complete, and the line break that ends the chunk comes next.
     ChunkEnd,
@@ -31,7 +31,7 @@ pub(super) enum BodyFraming {
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
-    /// Returns the framing of a response with this status and these headers.
+    /// Returns the framing of a response with the given status and headers.
     pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, HttpError> {
         if matches!(status, 204 | 304) {
             return Ok(OVER);

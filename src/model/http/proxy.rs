@@ -21,7 +21,8 @@ pub(super) struct HttpProxy {
     pub host: String,
     pub port: u16,
     pub is_https: bool,
-    /// The value of `Proxy-Authorization`.
+    /// The value of the header `Proxy-Authorization`; `None` if the environment states no user name
+    /// for the proxy.
     pub authorization: Option<String>,
 }
 
@@ -73,7 +74,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Asks the proxy for a tunnel to `endpoint`. `stream` is an open connection to the proxy.
+    /// Requests a tunnel to `endpoint` from the proxy. `stream` is an open connection to the proxy.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,

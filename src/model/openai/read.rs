@@ -84,7 +84,7 @@ pub(super) struct OpenAiReader {
     finish: Option<String>,
     has_refused: bool,
     counted: ReportedUsage,
-    /// Name of the model as the stream states it.
+    /// Name of the model as the stream states it; `None` if it has stated none.
     model: Option<String>,
     /// Reasoning text so far, for providers that require it in later requests.
     reasoning: String,

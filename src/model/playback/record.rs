@@ -18,7 +18,7 @@ use crate::model::{
     CallAdmission, CallFuture, Error, ModelProvider, OnChunk, SharedModel, WireSettings,
 };
 
-/// Records the answers of the models that it wraps.
+/// Recorder of the answers of the models that it wraps.
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
@@ -44,7 +44,7 @@ struct CollectedTurn {
     turn: RecordedTurn,
 }
 
-/// Result of a recording.
+/// Result of a recording: the numbers of kept and skipped turns, and whether the file is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,

@@ -238,7 +238,8 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     ErrorBody { message, kind: kinds.join(", ") }
 }
 
-/// Returns the delay that the server requests: in milliseconds, in seconds, or as a date.
+/// Returns the delay that the server requests: in milliseconds, in seconds, or as a date. Returns
+/// `None` if the server requests none.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
@@ -256,7 +257,7 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     Some(until.since(now))
 }
 
-/// Parses an HTTP date.
+/// Parses an HTTP date. Returns `None` if the text is no such date.
 fn date(text: &str) -> Option<Time> {
     let found = jiff::fmt::rfc2822::parse(text).ok()?;
     Some(Time(found.timestamp().as_microsecond()))

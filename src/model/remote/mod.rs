@@ -45,17 +45,18 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerSettings {
-    /// Maximum tokens of an answer, for requests that state no maximum.
+    /// Maximum tokens of an answer, for requests that state no maximum; `None` if the config sets
+    /// none.
     #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
     #[serde(rename = "temperature")]
     pub temperature: Option<f64>,
     #[serde(rename = "top_p")]
     pub top_p: Option<f64>,
-    /// Reasoning effort as a word, such as `low`.
+    /// Reasoning effort as a word, such as `low`; `None` if the config sets none.
     #[serde(rename = "reasoning_effort")]
     pub reasoning_effort: Option<String>,
-    /// Maximum tokens of reasoning.
+    /// Maximum tokens of reasoning; `None` if the config sets none.
     #[serde(rename = "thinking_tokens")]
     pub thinking_tokens: Option<u32>,
 }
@@ -91,7 +92,7 @@ pub(super) trait WireDialect: Debug + Send + Sync {
     fn reader(&self) -> Box<dyn AnswerReader>;
 }
 
-/// Reads the events of one stream.
+/// Reader of the events of one stream.
 pub(super) trait AnswerReader: Send {
     fn event(
         &mut self,
@@ -111,7 +112,7 @@ pub(super) struct StreamSummary {
     pub calls: Vec<ToolCall>,
     /// Blocks that only the provider can read, as JSON texts.
     pub own: Vec<String>,
-    /// Name of the model as the stream states it.
+    /// Name of the model as the stream states it; `None` if the stream states none.
     pub model: Option<String>,
 }
 

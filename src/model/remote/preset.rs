@@ -10,7 +10,7 @@ pub struct ProviderPreset {
     pub wire: WireFormat,
     /// Base address; `None` if the config must state one.
     pub base_url: Option<&'static str>,
-    /// Environment variable that usually contains the key.
+    /// Environment variable that usually contains the key; `None` if there is no usual one.
     pub key_variable: Option<&'static str>,
     /// Whether the provider requires a key.
     pub needs_key: bool,
@@ -42,8 +42,9 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the provider reports the token usage of a stream only if the request asks for it. If
-    /// false, the provider always reports the usage, and rejects a request that asks for it.
+    /// Whether the provider reports the token usage of a stream only to requests with the parameter
+    /// `stream_options`. If false, the provider always reports the usage, and rejects this
+    /// parameter.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.

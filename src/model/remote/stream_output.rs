@@ -20,7 +20,7 @@ pub(in crate::model) enum StreamFault {
     Unreadable {
         detail: String,
     },
-    /// The provider reported this error, as JSON.
+    /// The provider reported an error. `error` is that error as JSON.
     Reported {
         error: String,
     },
@@ -36,8 +36,8 @@ impl StreamFault {
     }
 }
 
-/// Passes on the pieces of an answer. Bounds the size of the answer, and removes the provider's key
-/// from the answer.
+/// Writer that passes on the pieces of an answer. It bounds the size of the answer, and removes the
+/// provider's key from the answer.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,

@@ -28,7 +28,7 @@ impl Default for RateLimits {
     }
 }
 
-/// Admits calls to one model within its current limits.
+/// Limiter that admits calls to one model within the current limits of the model.
 #[derive(Debug)]
 pub struct RateLimiter {
     pace: RateLimits,
@@ -117,7 +117,8 @@ impl RateLimiter {
         f64::from(state.under_way) / state.allowed
     }
 
-    /// Returns the current limits of concurrent calls and of tokens per minute.
+    /// Returns the current limits of concurrent calls and of tokens per minute. The second limit is
+    /// `None` if the config sets no limit of tokens.
     pub fn allowed(&self) -> (f64, Option<f64>) {
         let state = self.state();
         (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
@@ -141,7 +142,7 @@ enum LimiterEntry {
     },
     /// The limit of concurrent calls is reached.
     Full,
-    /// Too few tokens are available now. Enough tokens will be available after this delay.
+    /// Too few tokens are available now. Enough tokens will be available after the given delay.
     Dry(Duration),
 }
 

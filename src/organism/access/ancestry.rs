@@ -26,14 +26,14 @@ pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
     /// This program, or an earlier pump of the organism, started the process, directly or through
-    /// other processes. Contains the listener to which the process belongs, or `None` if this is
-    /// not certain, for example because the process has detached itself.
+    /// other processes. Contains the listener to which the process belongs. `None` if this listener
+    /// is unknown, for example because the process has detached itself.
     Hosted(Option<ListenerName>),
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
 }
 
-/// The end of a walk up the parents of a process.
+/// Reason why a walk up the parents of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
     /// The walk reached this program. The value is the id of the walk's last process, which is a
@@ -115,8 +115,8 @@ fn processes_are_ours() -> bool {
     shown == Some(std::process::id())
 }
 
-/// Follows the parents of a process. Returns the process and its parents with their status, and how
-/// the walk ended.
+/// Follows the parents of the process `pid` upwards. Returns the process and its parents with their
+/// status, and the reason why the walk ended.
 fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
@@ -145,7 +145,7 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     (passed, WalkEnd::Gone)
 }
 
-/// Whether the process exists, even if its status cannot be read.
+/// Whether the process exists. Also true for a process whose status cannot be read.
 pub fn exists(pid: i64) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let tried = pid.map(rustix::process::test_kill_process);

@@ -26,12 +26,12 @@ const LOOKS_MAX: usize = 8;
 const UID_FIELD: usize = 7;
 const INODE_FIELD: usize = 9;
 
-/// The client's end of a connection.
+/// The client's end of a TCP connection on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ClientSocket {
-    /// User who made the socket.
+    /// Id of the user who made the socket.
     uid: u32,
-    /// Number of the socket; 0 once the client has closed it.
+    /// Number of the socket's inode; 0 once the client has closed the socket.
     inode: u64,
 }
 
@@ -80,13 +80,13 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether at least one of the processes `pids` is hosted, that is, a pump of this organism started
-/// it. `is_hosted` decides this for one process, and returns `None` if the ancestry of the process
-/// cannot be determined, usually because the process has exited. Such a process counts as hosted if
-/// `is_still_owner` returns true, that is, if the process may still own the socket.
+/// Whether a pump of this organism started at least one of the processes `pids`. `is_hosted`
+/// decides this for one process, and returns `None` if the ancestry of the process cannot be
+/// determined, usually because the process has exited. Such a process counts as started by a pump
+/// if `is_still_owner` returns true, which means that the process may still own the socket.
 ///
-/// Returns `Some(false)` if `is_hosted` returned false for all processes, and `None` if no process
-/// counts as hosted but the ancestry of at least one cannot be determined.
+/// Returns `Some(false)` if `is_hosted` returned false for all processes. Returns `None` if the
+/// result depends on a process of unknown ancestry that no longer owns the socket.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -163,8 +163,8 @@ fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
-/// Reads an address such as `0100007F:1E25`: the address in words of the processor's byte order,
-/// then the port.
+/// Parses an address with a port, such as `0100007F:1E25`. The address consists of words in the
+/// processor's byte order.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -182,12 +182,12 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((ip.to_canonical(), port))
 }
 
-/// Processes that have a socket open, and processes that may have it open.
+/// The processes that have a socket open, and the processes of which this is unknown.
 #[derive(Debug, Default)]
 struct SocketOwners {
     /// Processes whose open files include the socket.
     shown: Vec<i32>,
-    /// Processes whose open files cannot be read, so they may have the socket.
+    /// Processes whose open files cannot be read. Each of them may have the socket open.
     hidden: Vec<i32>,
 }
 

@@ -40,7 +40,8 @@ const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 /// Recorded sender of a request from a hosted process, if the listener of the process is unknown.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
-/// The process at the other end of a connection, as the operating system identifies it.
+/// The process at the other end of a connection to the control socket, as the operating system
+/// identifies the process.
 #[derive(Debug, Clone)]
 pub struct SocketCaller {
     ancestry: ProcessAncestry,
@@ -175,9 +176,9 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Returns the error message for a refused request that only an operator may send. The
-    /// operating system does not show which process sent this request, and no operator of the
-    /// config signed the request.
+    /// Returns the error message for a refused request that only an operator may send. The message
+    /// is for a caller that the operating system does not identify and whose request no operator
+    /// has signed.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -203,8 +204,8 @@ impl AccessRules {
     }
 
     /// Whether an operator of this config has recently signed this subscription. The signature must
-    /// name a journal on this host. It can be used more than once: its nonce is not recorded,
-    /// because a subscription changes nothing.
+    /// name a journal on this host. A signature may be used several times, because a subscription
+    /// changes nothing: the nonce of the signature is not recorded.
     fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -223,8 +224,8 @@ impl AccessRules {
     }
 
     /// Sets the rights of the reader of an accepted subscription. An operator sees all threads and
-    /// texts. A client sees its own threads. A client sees the texts of models only if the config
-    /// permits this client to see them.
+    /// texts. A client sees its own threads, and the texts of models in these threads only if the
+    /// config permits this.
     fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
         if is_operator {
             live.client = None;
@@ -253,7 +254,7 @@ impl AccessRules {
         live.host = signed.ok().flatten();
     }
 
-    /// Whether a host of this organism has signed the rights of the reader.
+    /// Whether a host of this organism has signed the rights that the subscription `live` contains.
     fn is_vouched(&self, live: &LiveRequest) -> bool {
         if mutant("take-any-grant") {
             return live.granted.is_some();
@@ -266,8 +267,8 @@ impl AccessRules {
         self.is_host_known(signature) && signature.holds(&judgement, Time::now())
     }
 
-    /// Whether a signature names the key of this host, or the key of another host that the config
-    /// names.
+    /// Whether the key that a signature names is the key of this host, or the key of another host
+    /// that the config names.
     fn is_host_known(&self, signature: &HostSignature) -> bool {
         let is_own = || {
             let own = CheckpointKey::read(&self.state).ok().flatten();
@@ -293,7 +294,8 @@ impl AccessRules {
         }
     }
 
-    /// Returns the error message for a subscription whose reader has not proved the right to watch.
+    /// Returns the error message for a subscription that is refused, because its sender has not
+    /// proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -409,7 +411,7 @@ impl AccessRules {
         origin.get_or_insert_default().who = who;
     }
 
-    /// Whether the request contains its client's secret.
+    /// Whether the request contains the secret of the client in whose name it was sent.
     fn is_proved(&self, submission: &SubmitRequest) -> bool {
         self.is_secret_of(&submission.client, submission.secret.as_ref())
     }
@@ -491,7 +493,7 @@ fn denied(
     }
 }
 
-/// Describes a request that was refused. The record of the refusal contains this text.
+/// Returns a description of a refused request, which the record of the refusal contains.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),

@@ -24,7 +24,7 @@ use crate::system::AlertReport;
 #[derive(Debug, Clone)]
 pub struct AlertCommand {
     organism: String,
-    /// Number of the partition, if the organism has several.
+    /// Number of the pump's partition; `None` if the organism has only one partition.
     partition: Option<u32>,
     config: AlertsConfig,
     directory: std::path::PathBuf,
@@ -169,7 +169,7 @@ impl AlertCommand {
     }
 }
 
-/// Writes `input` to the command, reads all of its output, and waits for its exit.
+/// Writes `input` to the command's standard input, reads its whole output, and waits for its exit.
 async fn converse(child: &mut Child, input: String) -> Result<(), String> {
     let stdin = child.stdin.take();
     let stdout = tokio::spawn(read_bounded(child.stdout.take()));
@@ -210,7 +210,7 @@ async fn converse(child: &mut Child, input: String) -> Result<(), String> {
     })
 }
 
-/// Reads the output until its end, and returns only its beginning.
+/// Reads the output of a command until its end, but returns only a bounded part from its beginning.
 async fn read_bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return kept };

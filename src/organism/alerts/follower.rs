@@ -1,5 +1,5 @@
-//! Follows the records of one pump on a separate thread. Asks the pump to record each alert. For
-//! each recorded alert, runs the alert command that the config names.
+//! Follows the records of one pump on a separate thread. Submits each alert to the pump, which
+//! records the alert, and then runs the alert command that the config names.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -61,17 +61,17 @@ pub(super) struct AlertFollower {
     /// no records before it has the list. Otherwise, it could process the end of a wait before it
     /// knows the call that waits.
     knows_waiting: bool,
-    /// Whether all records from before the start have been processed.
+    /// Whether the follower has processed all records from before the start of the organism.
     has_caught_up: bool,
-    /// Recorded reports for which the command has not run yet.
+    /// Recorded reports for which the alert command has not run yet.
     queue: VecDeque<AlertReport>,
     running: BTreeMap<AlertId, JoinHandle<()>>,
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed attempts to copy a checkpoint, as last read while no checkpoint
-    /// waited to be copied. If checkpoints wait and the total has risen since, the follower reports
-    /// that checkpoints cannot be copied.
+    /// Total number of failed attempts to copy a checkpoint, at the last check that found no
+    /// checkpoint waiting for its copy. If checkpoints wait at a later check and the total has
+    /// grown, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 
@@ -161,7 +161,7 @@ impl AlertFollower {
         }
     }
 
-    /// Processes the next records of the journal. Returns whether the journal has more.
+    /// Processes the next records of the journal. Returns whether the journal has further records.
     fn take_records(&mut self) -> bool {
         let taken = self.try_take_records();
         if let Err(error) = &taken
@@ -272,7 +272,8 @@ impl AlertFollower {
         }));
     }
 
-    /// Records the alert that an earlier run could not record, if there is one.
+    /// Requests that the pump record the alert that an earlier run could not record, if there is
+    /// one.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();
@@ -361,7 +362,8 @@ impl AlertFollower {
         self.record(result_of(report, result), AfterRecord::Nothing);
     }
 
-    /// Starts commands for the oldest reports, one at a time for each alert.
+    /// Starts the alert command for the oldest reports. Runs only one command at a time for each
+    /// alert.
     fn start_commands(&mut self) {
         while self.running.len() < limits::ALERT_COMMANDS_MAX {
             let next =
@@ -417,7 +419,8 @@ impl AlertFollower {
         self.rules.check_problems(&found, self.read, Time::now());
     }
 
-    /// Waits for a bounded time until the running commands have ended and all reports are recorded.
+    /// Waits until the running commands have ended and all reports are recorded, but only for a
+    /// bounded time.
     async fn finish(&mut self) {
         let waiting = async {
             while !self.running.is_empty() || self.unrecorded > 0 {
@@ -445,7 +448,7 @@ fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     AlertReport { event, detail, ..report.clone() }
 }
 
-/// Waits until `time` on the system's clock; waits for ever if `time` is `None`.
+/// Waits until the system's clock reaches `time`. With `None`, waits for ever.
 async fn until(time: Option<Time>) {
     match time {
         Some(time) => sleep(time.since(Time::now())).await,

@@ -107,8 +107,8 @@ impl AlertWatch {
         &self.metrics
     }
 
-    /// Starts the watch if the config has alerts. `index` is the progress of the index that this
-    /// process writes.
+    /// Starts the watch if the config has alerts. `index` is the progress of the index of this
+    /// pump's journal, if this process writes that index.
     pub fn configure(&self, config: &Config, index: Option<Arc<IndexLag>>) -> Result<(), Error> {
         // Lock: nothing else holds it before the start has ended.
         let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;
@@ -136,7 +136,7 @@ impl AlertWatch {
         Ok(Some(RunningFollower { thread, command }))
     }
 
-    /// Starts, changes or ends the watch, as a new config requires.
+    /// Starts, changes or ends the watch for alerts, as a new config requires.
     pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
         // Lock: held for a whole change, so that changes are made one after the other.
         let mut running = self.running.lock().await;
@@ -152,7 +152,7 @@ impl AlertWatch {
         Ok(())
     }
 
-    /// Stops the watch. Waits for running commands, but only for a limited time.
+    /// Stops the watch for alerts. Waits for running commands, but only for a limited time.
     pub async fn stop(&self) {
         let follower = self.running.lock().await.follower.take();
         if let Some(follower) = follower {

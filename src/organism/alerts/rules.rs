@@ -41,7 +41,7 @@ struct OpenAlert {
     last: Time,
 }
 
-/// Occurrences of one cause. They have not raised an alert yet.
+/// The recent occurrences of one cause that has not raised an alert yet.
 #[derive(Debug, Default)]
 struct Burst {
     occurrences: VecDeque<(Time, Position, u64)>,
@@ -366,7 +366,8 @@ impl AlertRules {
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
     }
 
-    /// Whether an alert ends when its cause has not recurred within the time window of the config.
+    /// Whether an alert of this kind and subject ends once its cause has not occurred for the whole
+    /// time window of the config.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
         matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
     }

@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error lies in the journal itself. It does not if another process writes the journal,
-/// or if the connection to NATS failed.
+/// Whether the error lies in the journal itself. False if another process writes the journal, or if
+/// the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }
@@ -78,8 +78,8 @@ pub(super) fn report(command: &AlertCommand, state: &Path, error: &Error) {
     }
 }
 
-/// Runs the alert command that the config names, because a start refused the journal with this
-/// error.
+/// Runs the alert command that the config names, after `error` in the journal has prevented a start
+/// of the organism.
 pub(in crate::organism) async fn report_failed_start(config: &Config, error: &Error) {
     let Some(command) = AlertCommand::of(config, None) else { return };
     if is_wanted(command.config(), error) {

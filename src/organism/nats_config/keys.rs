@@ -1,5 +1,5 @@
-//! Keys of NATS users. Each user has a file with its seed. The server's config contains the public
-//! key.
+//! Keys of NATS users. Each user has a file with its seed, the text of its private key. The
+//! server's config contains the public key.
 //!
 //! A user has one key or, during a rotation, two: `NAME.nk` and `NAME.old.nk`.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
 
-/// The kind of rotation of a user's key.
+/// A change to the keys of a NATS user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRotation {
     /// Makes a new key. The old key stays valid until it is retired.

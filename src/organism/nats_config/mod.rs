@@ -19,8 +19,8 @@ pub use server::{ServerNode, ServerTls};
 use keys::SeedFolder;
 use rights::SubjectRights;
 
-/// Returns the name of the file that contains the seed of a listener or agent. The file is in the
-/// directory of keys.
+/// Returns the name of the file with the NATS seed (the text of the private key) of a listener or
+/// agent. The file is in the directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
     format!("{}.nk", user_of(listener))
 }
@@ -47,7 +47,7 @@ pub struct Options {
     /// Directory in which each server keeps its streams.
     pub store: PathBuf,
     pub tls: Option<ServerTls>,
-    /// Whether servers sync every message to disk before they acknowledge it.
+    /// Whether a server syncs each message to disk before it acknowledges the message.
     pub synced: bool,
     /// Users whose keys are rotated, each with the kind of rotation.
     pub rotate: Vec<(String, KeyRotation)>,
@@ -81,7 +81,7 @@ pub enum Error {
 pub struct WrittenFiles {
     /// Configs for `nats-server --config`, one file for each node.
     pub servers: Vec<PathBuf>,
-    /// Users with their seed files.
+    /// Users with the files of their seeds, which are the texts of their private keys.
     pub seeds: Vec<(String, PathBuf)>,
 }
 

@@ -79,8 +79,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until the subscription ends. Returns the reason if the
-    /// partition was unavailable.
+    /// Queues the events of one subscription until the subscription ends. Returns the reason if it
+    /// ended because the partition was unavailable.
     async fn subscribe(
         &self,
         request: LiveRequest,
@@ -122,7 +122,7 @@ struct PartitionWatch {
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
-    /// Pause before the next attempt to subscribe.
+    /// Duration of the wait before the next attempt to subscribe.
     pause: Duration,
 }
 

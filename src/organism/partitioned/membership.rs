@@ -110,8 +110,8 @@ impl GroupMembership {
         }
     }
 
-    /// Warns about a member with another config. With different configs, the processing of a
-    /// message depends on which process owns the message's partition.
+    /// Logs a warning about a member with another config. If the configs differ, the processing of
+    /// a message depends on which process owns the message's partition.
     fn warn_of(&mut self, entry: &MemberAnnouncement) {
         let is_news = entry.config != self.digest() && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// A full table of members refuses new members, and still updates the members that it contains.
+    /// Tests that a full table of members refuses new members, but still updates the known members.
     #[test]
     fn a_full_membership_table_still_updates_known_members() {
         let mut known = LiveMembers::default();

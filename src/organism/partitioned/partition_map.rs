@@ -27,9 +27,9 @@ pub struct PartitionMap {
     /// last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
-    /// Notified when a partition has a new owner.
+    /// Wakes the tasks that wait until a partition has a new owner.
     arrivals: Notify,
-    /// Health of the pumps that run in this process, by partition.
+    /// Health of each pump that runs in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
     /// Live processes of this organism. Each has a name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
@@ -118,8 +118,8 @@ impl PartitionMap {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the live processes, including this one. Empty until every process had time for an
-    /// announcement.
+    /// Returns the live processes, including this process. The result is empty until every process
+    /// has had time for an announcement.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::MEMBER_ANNOUNCE_INTERVAL {
             return BTreeMap::new();
@@ -214,7 +214,8 @@ impl PartitionMap {
         self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
-    /// Records a refusal in the journal of any pump that runs in this process.
+    /// Records a refusal in the journal of one of the pumps that run in this process. If no pump
+    /// runs here, logs the refusal as a warning.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
             PartitionLocation::Here(pump) => Some(PumpService::clone(pump)),

@@ -38,8 +38,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A planned handover of one partition from the member `from` to the member `to`. The member `from`
-/// chooses the partition from those in `of`.
+/// A planned handover of one partition from the member `from` to the member `to`. The partition is
+/// one of the partitions in `of`; the member `from` chooses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,

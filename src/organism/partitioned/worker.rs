@@ -33,7 +33,7 @@ pub(super) struct PartitionWorker {
     reloader: ReloadService,
     /// Receives the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
-    /// Receives the reason for the stop when the whole process must stop.
+    /// Receives the reason for the stop when this process must stop all of its workers.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
@@ -309,7 +309,8 @@ fn is_passing(error: &journal::Error) -> bool {
     )
 }
 
-/// Waits for the lease on a separate thread. Ends when the lease is acquired or `released` closes.
+/// A standby's wait for the lease, on a separate thread. The wait ends when the lease is acquired
+/// or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     in_force: watch::Receiver<Arc<Config>>,

@@ -23,7 +23,7 @@ use crate::service::{LiveRequest, ServiceRequest, ServiceResponse, response_queu
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
 
-/// Whether a subject is an inbox. Responses may be published only to inboxes.
+/// Whether a subject is an inbox, that is, a subject to which responses may be published.
 pub(super) fn is_inbox(subject: &str) -> bool {
     let fits = subject.starts_with(INBOX) && !subject.contains(['*', '>', ' ']);
     fits || mutant("answer-anywhere")
@@ -100,7 +100,7 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Requests whose last chunks have not arrived yet, by the inbox for the response.
+/// Requests of which a part of the chunks has not arrived yet, by the inbox for the response.
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
@@ -110,8 +110,8 @@ struct PartialRequests {
 }
 
 impl PartialRequests {
-    /// Adds a chunk to its request. Once the request is complete, returns the inbox for the
-    /// response, and the request.
+    /// Adds a chunk to its request. Returns the inbox for the response and the whole request once
+    /// all chunks have arrived; otherwise returns `None`.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
@@ -252,7 +252,7 @@ impl RequestHandler {
     }
 }
 
-/// Publishes all responses to one request.
+/// Publisher of all responses to one request.
 struct InboxWriter<'c> {
     client: &'c Client,
     inbox: String,

@@ -23,7 +23,7 @@ pub(super) enum DecisionOutcome {
     Differs(Box<DecisionDifference>),
 }
 
-/// Recomputes the records of one epoch, with the core and the gate that the epoch's pump had.
+/// The recomputation of one epoch's records, with the core and the gate that the epoch's pump had.
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,

@@ -170,8 +170,8 @@ impl ReplayRun {
     }
 
     /// Puts the config of a reload in force: the records after the reload are recomputed with this
-    /// config, and the state that was recomputed so far stays. If the records before the reload are
-    /// not recomputed, neither are those after it.
+    /// config, from the state that was recomputed so far. If the records before the reload are not
+    /// recomputed, the records after it are not recomputed either.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

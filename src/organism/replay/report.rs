@@ -28,7 +28,8 @@ pub struct ReplayReport {
     pub redacted: u64,
     #[serde(rename = "epochs")]
     pub epochs: Vec<ReplayedEpoch>,
-    /// The first difference that was found. The replay ended there.
+    /// The first difference between a record and its recomputed form. The replay ended at this
+    /// record.
     #[serde(rename = "difference", skip_serializing_if = "Option::is_none")]
     pub difference: Option<DecisionDifference>,
 }
@@ -105,7 +106,7 @@ pub struct DecisionDifference {
     pub decided: String,
 }
 
-/// Verdict on a replay as a whole.
+/// Verdict of a replay on the journal as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayVerdict {
     Equal,

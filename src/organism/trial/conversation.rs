@@ -6,7 +6,7 @@ use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::thread::{Fact, ForkSource, Opener, Record};
 
-/// The requests that a trial sends again.
+/// The requests of a recorded thread that a trial sends again.
 #[derive(Debug)]
 pub struct Conversation {
     pub source: ForkSource,
@@ -92,8 +92,8 @@ impl Conversation {
     }
 }
 
-/// Returns the source of a fork if `record` opens the fork, and the fork inherits the history of
-/// its source.
+/// If `record` opens a fork that inherits the history of its source, returns the thread of the
+/// source. Returns `None` for any other record.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),

@@ -23,7 +23,7 @@ pub struct TrialJudge {
     pub client: ListenerName,
 }
 
-/// Why an agent cannot be the judge of a trial.
+/// Reason why an agent cannot be the judge of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JudgeProblem {
     NoAgent { near: Option<String> },

@@ -12,8 +12,8 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// Gives each call of a run its path. If a call undoes an earlier call, the earlier call must get
-/// its path first.
+/// The paths of a run's calls. If a call undoes an earlier call, the earlier call must get its path
+/// first.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,

@@ -277,7 +277,7 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     }
 }
 
-/// How a text is compared with the expected text. White space at both ends is ignored.
+/// Method of comparing a text with the expected text. White space at both ends is ignored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,

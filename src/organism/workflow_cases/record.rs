@@ -35,7 +35,8 @@ impl CaseCall {
 }
 
 impl CaseRecord {
-    /// Reads the first run of a workflow in the records of a tree.
+    /// Reads the first run of a workflow from the records of a tree. The result is empty if the
+    /// tree has no run.
     pub fn of<'r>(records: impl Iterator<Item = &'r Record>, contracts: &Contracts) -> Self {
         let mut paths = CallPaths::new(contracts);
         let mut calls = Vec::new();

@@ -157,7 +157,7 @@ fn result_of(definition: &WorkflowDefinition, replies: &[Arc<Message>]) -> Strin
     String::new()
 }
 
-/// The answers of a run, by path.
+/// The recorded answers of one run, by call path.
 struct RecordedAnswers<'a> {
     config: &'a Config,
     paths: CallPaths<'a>,

@@ -30,16 +30,17 @@ struct Absence {
     /// before the next probe is due form one round. The delay of the next probe doubles with each
     /// round.
     rounds: u32,
-    /// Earliest time of the next probe.
+    /// Earliest time of the next probe, the delivery that tests whether the listener is back.
     probe_at: Time,
-    /// Call that is delivered as a probe, and the time at which the probe started.
+    /// Call that is delivered as a probe, and the time at which the probe started. `None` if no
+    /// probe is in flight.
     probe: Option<(CallId, Time)>,
     /// For each waiting call, the time at which the call fails as undeliverable if its listener is
     /// still absent then.
     due: BTreeMap<CallId, Time>,
 }
 
-/// Deliveries that the scheduler may start for a listener now.
+/// The deliveries that the scheduler may start for a listener at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Any,
@@ -101,8 +102,9 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records that the delivery of `call` is the probe. Returns the time at which the probe counts
-    /// as accepted. If the delivery comes back before this time, the listener is still absent.
+    /// Records that the delivery of `call` is the probe, which tests whether `listener` is back.
+    /// Returns the time at which the probe counts as accepted. If the delivery comes back before
+    /// this time, the listener is still absent.
     pub fn start_probe(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -126,13 +128,13 @@ impl AbsentListeners {
         absence.due.get(&call).copied()
     }
 
-    /// Removes the deadline of a waiting call. Returns whether the call had a deadline.
+    /// Removes the deadline of a call that waits for `listener`. Returns whether the call had one.
     fn forget_deadline(&mut self, listener: &ListenerName, call: CallId) -> bool {
         self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
     }
 
-    /// Forgets a closed call. The call either waited for `listener` or was delivered to it as a
-    /// probe.
+    /// Removes the entries of a closed call, which either waited for `listener` or was delivered to
+    /// it as a probe.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.due.remove(&call);
@@ -164,8 +166,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Returns the absent listeners that the pump must look at: those whose next probe is due at
-    /// `now`, and those that have accepted their probe by `now`.
+    /// Returns the absent listeners whose next probe is due at `now`, and those that have accepted
+    /// their probe by `now`. The pump must start the probe, or resume deliveries.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }

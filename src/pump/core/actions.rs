@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::thread::{Opener, Opening};
 
-/// Why a call cannot be opened: the broken rule, and its explanation.
+/// The rule that forbids a call, and an explanation.
 type CallDenial = (RefusalRule, String);
 
 impl Core {

@@ -26,7 +26,8 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns the threads whose time is over at `now`: first `thread`, then the threads above it.
+/// Returns the threads whose time is over at `now`, among `thread` and the threads above it. Begins
+/// with `thread` and goes upwards.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
@@ -126,7 +127,7 @@ fn budget_of(limits: Allotment) -> Budget {
 
 impl Core {
     /// Sets alarms for the open calls in the trees with these `roots`. A call gets an alarm only if
-    /// the time limit of a thread will end the call.
+    /// the time limit of its thread, or of a thread above, will end the call.
     pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
@@ -137,7 +138,8 @@ impl Core {
         }
     }
 
-    /// Sets an alarm for a newly opened call if the time limit of a thread will end the call.
+    /// Sets an alarm for a newly opened call if the time limit of its thread, or of a thread above,
+    /// will end the call.
     pub(super) fn set_thread_alarm(&self, step: &mut Step, call: CallId) {
         let ends = self.state.call(call).and_then(|open| self.thread_ends(open));
         if let Some(at) = ends {

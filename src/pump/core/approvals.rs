@@ -22,7 +22,7 @@ use crate::thread::{
     Verdict,
 };
 
-/// Result of a decision.
+/// The pump's ruling on a decision: accepted, or refused for the contained reason.
 type Ruling = Result<(), Refusal>;
 
 const NOT_WAITING: &str =
@@ -91,9 +91,9 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// Returns the operator who made a decision. Checks the signature of the decision only if the
-    /// call is held. A decision on any other call changes nothing, so its signature does not
-    /// matter.
+    /// Returns the operator who made a decision. Checks the signature of the decision if the call
+    /// is held. A decision on a call that is not held changes nothing, so its signature is not
+    /// checked.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -168,9 +168,9 @@ impl Core {
         Ok(())
     }
 
-    /// If a budget of the caller has no room any more, returns a description of the budget.
-    /// Otherwise returns `None`. The budget may have been used up while the call was held. An
-    /// approval checks this, because a caller without budget could not use the result of the call.
+    /// Returns a description of a budget of the caller that has no room any more, or `None` if all
+    /// have room. A budget may have been used up while the call was held. An approval checks this,
+    /// because a caller without budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -265,8 +265,8 @@ impl Core {
 }
 
 /// Returns the reason why an approval does not match the recorded preview of a call, or `None` if
-/// it matches. If the call has no recorded preview, the approval covers only the payload, and must
-/// not name a preview.
+/// the approval matches. If the call has no recorded preview, the approval covers only the payload,
+/// and must not name a preview.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
     let is_whole =
@@ -306,8 +306,8 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// Returns the recorded form of an answer. This form has no payloads, because the record already
-/// contains them as messages or refusals.
+/// Returns the form in which a record contains an answer. This form has no payloads, because the
+/// record already contains them as messages or refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),

@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// Whether `thread`, or a thread between `thread` and `above`, is bound to a call that has
-    /// closed. Does not check `above` itself.
+    /// closed. Ignores `above` itself. A bound thread ends together with its call.
     pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
         threads_up_to(thread, above).any(|thread| {
             let bound = self.state.thread(&thread).and_then(|thread| thread.bound);
@@ -88,7 +88,7 @@ impl Core {
     }
 }
 
-/// Whether a call was opened by a call of the same thread.
+/// Whether `call` was opened by another call of the same thread.
 fn is_nested(call: &Call) -> bool {
     matches!(&call.opening.opener, Opener::Call { thread, .. } if *thread == call.thread)
 }

@@ -33,7 +33,7 @@ impl Budgets {
         Self { limits, turns: Map::default() }
     }
 
-    /// Reserves a turn for `call` in the tree with the root `root`.
+    /// Adds `call` to the calls of the tree with the root `root` that will still make model calls.
     pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
         self.turns.entry(root).or_default().insert(call);
     }
@@ -56,8 +56,8 @@ impl Budgets {
 }
 
 impl Core {
-    /// Reserves a turn if `call` is in flight, queued or held and its callee is an agent. Otherwise
-    /// releases the reserved turn of `call`, if any.
+    /// Counts `call` as a call that will still make model calls, if it is in flight, queued or held
+    /// and its callee is an agent. Otherwise stops counting `call`.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         if !self.contract_of_work(&open.callee).is_some_and(|contract| contract.spends()) {
@@ -199,7 +199,7 @@ impl Core {
     }
 }
 
-/// How much of one budget is used.
+/// The used amount and the limit of one budget.
 struct BudgetUse {
     budget: &'static str,
     /// The agent whose budget this is, or `None` for the budget of the tree.

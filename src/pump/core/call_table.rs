@@ -24,7 +24,7 @@ pub(super) struct CallTable {
     attempts: Map<CallId, u32>,
 }
 
-/// A delivery in flight of an open call: a listener works on the delivery.
+/// A delivery on which a listener works and whose call is open.
 #[derive(Debug, Clone)]
 pub(super) struct RunningAttempt {
     pub attempt: Attempt,
@@ -81,8 +81,8 @@ impl CallTable {
         self.running.remove(&source.call)
     }
 
-    /// Removes a closed call. If a delivery of the call is in flight, keeps the delivery as
-    /// orphaned and returns its attempt.
+    /// Removes a closed call. If a delivery of the call is in flight, keeps it as an orphaned
+    /// delivery and returns its attempt. Otherwise returns `None`.
     fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
         self.attempts.remove(&call);
         let running = self.running.remove(&call)?;
@@ -90,12 +90,14 @@ impl CallTable {
         Some(running.attempt)
     }
 
-    /// Returns the thread of a delivery whose call is closed.
+    /// Returns the thread of a delivery in progress whose call is closed. Returns `None` if there
+    /// is no such delivery.
     pub fn thread_of_orphan(&self, call: CallId, attempt: Attempt) -> Option<&ThreadId> {
         self.orphans.get(&(call, attempt)).map(|orphan| &orphan.thread)
     }
 
-    /// Ends an orphaned delivery, whose call is already closed.
+    /// Ends a delivery whose call is already closed. Returns `None` if `source` does not name such
+    /// a delivery and its listener.
     pub(super) fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);
         self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
@@ -111,7 +113,7 @@ impl Core {
     }
 
     /// Ends the current attempt of a call together with its deadline. Returns `None` if `source`
-    /// names another attempt.
+    /// names another attempt or another listener.
     pub(super) fn end_attempt(
         &mut self,
         source: &AttemptSource,
@@ -126,8 +128,8 @@ impl Core {
         Some(running)
     }
 
-    /// Removes a closed call from all parts of the core that know the call. If the call's listener
-    /// still works on an attempt, returns that attempt.
+    /// Removes a closed call from all parts of the core that know the call. Returns the attempt on
+    /// which the call's listener still works, or `None` if it works on none.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,

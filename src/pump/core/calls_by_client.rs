@@ -7,8 +7,8 @@ use super::Core;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Call, Map};
 
-/// Open calls that may wait for a long time, and their number for each client and listener. The
-/// core has one such table for held calls, and another for calls with timers. Rebuilt after every
+/// Open calls that may wait for a long time, with their number for each client and listener. The
+/// core counts held calls in one such table, and calls with timers in another. Rebuilt after every
 /// boot from the state.
 ///
 /// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
@@ -28,7 +28,7 @@ pub(super) struct CallsByClient {
 pub(super) struct ClientAndListener {
     /// The client that opened the call's tree.
     pub client: ListenerName,
-    /// The callee.
+    /// The listener to which the call goes.
     pub listener: ListenerName,
 }
 
@@ -77,7 +77,8 @@ impl CallsByClient {
 }
 
 impl Core {
-    /// Returns the key by which an open call is counted.
+    /// Returns the client and the listener for which an open call is counted. Returns `None` if the
+    /// state does not contain the call's tree.
     pub(super) fn client_and_listener(&self, open: &Call) -> Option<ClientAndListener> {
         let root = self.state.thread(&open.thread.root())?;
         Some(ClientAndListener { client: root.by.clone(), listener: open.callee.clone() })

@@ -38,15 +38,16 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, message, checked))
     }
 
-    /// Returns the earlier submission with the client key of `submission`.
+    /// Returns the earlier submission that used the client key of `submission`. Returns `None` if
+    /// there is no such submission, or if `submission` has no key.
     pub(super) fn use_of_key(&self, submission: &Submission) -> Option<&KeyUse> {
         let key = submission.key.clone().filter(|_| !mutant("forget-the-key"))?;
         self.state.keys.get(&(submission.client.clone(), key))
     }
 
-    /// Whether a key is older than the retention time of its client's keys, and no call of its
-    /// submission is open. A key with an open call does not expire, so that a retry never starts
-    /// the same work in parallel.
+    /// Whether a client key has expired: it is older than the time for which the client's keys are
+    /// kept, and no call of its submission is open. A key with an open call does not expire, so
+    /// that a retry never starts the same work in parallel.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
         let contract = self.contracts.get(client);
         let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
@@ -55,7 +56,7 @@ impl Core {
         !is_in_use && self.state.key_age(used, time) >= kept
     }
 
-    /// Whether the keys of any client have a retention time.
+    /// Whether the config limits the time for which the keys of at least one client are kept.
     pub(super) fn has_key_time(&self) -> bool {
         self.contracts.iter().any(|client| client.keys_for.is_some())
     }

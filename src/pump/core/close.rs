@@ -52,7 +52,7 @@ impl CallResult {
     }
 }
 
-/// Data that the pump needs while it closes a call.
+/// A call that the pump is closing, with the data that the delivery of its result needs.
 #[derive(Clone)]
 pub(super) struct ClosingCall {
     pub id: CallId,
@@ -103,8 +103,8 @@ impl Core {
         self.close_failed(step, call, (code, text), undelivered, false);
     }
 
-    /// Closes a call as [`Core::fail_with`] does. The system payload states that no retry can fix
-    /// the failure.
+    /// Closes a call as [`Core::fail_with`] does, with a system payload which states that no retry
+    /// can fix the failure.
     pub(super) fn fail_for_good(
         &mut self,
         step: &mut Step,
@@ -146,9 +146,9 @@ impl Core {
         );
     }
 
-    /// Returns the name of the callee if the call is a leg of a group, that is, one of several
-    /// calls that one request to several peers opened. The result of a group needs this name for
-    /// each leg. Otherwise returns `None`.
+    /// Returns the name of the callee if the call is a leg of a group: one of the calls that one
+    /// request to several peers opened. The result of a group names the callee of each leg. Returns
+    /// `None` for any other call.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -191,8 +191,8 @@ impl Core {
         None
     }
 
-    /// Returns the result of a call that its listener has forwarded to peers. The result consists
-    /// of the results of all legs of the forward. Returns `None` while a leg has no result.
+    /// Returns the result of a call that its listener has forwarded to peers. It consists of the
+    /// results of all calls to these peers. Returns `None` while one of these calls is open.
     fn forwarded(
         &mut self,
         step: &mut Step,

@@ -116,8 +116,8 @@ impl Core {
 
     /// Handles time that must not count towards deadlines, such as a standstill of the pump. If any
     /// call is open, records this time and moves all deadlines to a later time. If no call is open,
-    /// records it only if the clock was set forward while a thread has a time limit or a client's
-    /// keys have a retention time.
+    /// only a clock that was set forward matters: the time is then recorded if a thread has a time
+    /// limit, or if the time for which client keys are kept is limited.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();
@@ -145,7 +145,8 @@ impl Core {
         }
     }
 
-    /// Ends the `wait` of an agent in `thread`, because the thread has received a message.
+    /// Ends the `wait` of an agent in `thread`, because the thread has received a message. With the
+    /// primitive `wait`, an agent waits for further messages.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
         // A waiting agent has taken at least one turn, so its call occupies the thread.
         let holder = self.scheduler.holder(listener, thread);

@@ -42,9 +42,10 @@ pub struct Submission {
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
-    /// Trace context that the client sent with the payload.
+    /// Trace context that the client sent with the payload; `None` if it sent none.
     pub trace: Option<TraceParent>,
-    /// Trace that begins with this submission if the thread belongs to no trace.
+    /// Trace that begins with this submission if the thread belongs to no trace. `None` if tracing
+    /// is off.
     pub begun: Option<TraceParent>,
 }
 
@@ -56,7 +57,7 @@ pub struct CallDecision {
     /// Message id of the held call's request.
     pub message: MessageId,
     pub decision: Decision<GatedAnswer>,
-    /// Person who made the decision, if the entry point knows it.
+    /// Person who made the decision; `None` if the entry point does not know the person.
     pub origin: Option<DecisionOrigin>,
 }
 
@@ -67,7 +68,7 @@ pub struct Cancellation {
     pub ticket: Uuid,
     pub thread: ThreadId,
     pub reason: String,
-    /// Person who cancels, if the entry point knows it.
+    /// Person who cancels; `None` if the entry point does not know the person.
     pub origin: Option<DecisionOrigin>,
 }
 
@@ -254,7 +255,7 @@ pub enum Alarm {
     Retry {
         call: CallId,
     },
-    /// A probe of an absent listener may be due.
+    /// A probe may be due: a delivery that tests whether an absent listener is back.
     Probe,
     /// The deadline of a call that waits for an absent listener may have passed.
     Untaken {

@@ -1,4 +1,4 @@
-//! Failed attempts: the pump either retries the call or fails it.
+//! Failed attempts. After a failed attempt, the pump either retries the call or fails it.
 
 use std::time::Duration;
 
@@ -214,9 +214,9 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call whose listener can no longer handle the call, in one of two cases. The config
-    /// no longer has the listener. Or the call was approved on the basis of a preview, and the
-    /// listener no longer declares previews.
+    /// Fails a call that its listener can no longer handle. Either the config no longer has the
+    /// listener, or the call was approved on the basis of a preview and the listener no longer
+    /// declares previews.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();

@@ -39,6 +39,7 @@ pub struct ForkOrder {
     /// with a request, because no call is open at such a fork point.
     pub work: ReopenedCalls,
     /// Payload of the fork's first request or edited turn, after the gate accepted or refused it.
+    /// `None` if the fork begins with neither.
     pub payload: Option<Result<Checked, Refusal>>,
 }
 
@@ -70,7 +71,7 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether `gate` still accepts every recorded reply with its present config. The gate must
+    /// Whether `gate` still accepts every recorded reply under the config of `gate`. The gate must
     /// accept the reply from `listener`, or from a listener to which `listener` may forward the
     /// call.
     pub fn passes(&self, gate: &Gate) -> bool {
@@ -156,6 +157,7 @@ impl Core {
     }
 
     /// Checks whether a fork may begin. Returns the peers that get the first request of the fork.
+    /// Returns no peers for an edited turn, and `None` if the fork begins without a payload.
     ///
     /// # Errors
     ///
@@ -382,8 +384,8 @@ impl Core {
         tree.open_calls().all(rests)
     }
 
-    /// Returns the timer that fires next in a fork, and the call that has set it. Skips the timers
-    /// of paused calls, because they do not fire.
+    /// Returns the timer that fires next in a fork, and the call that has set this timer. Ignores
+    /// timers of paused calls. Returns `None` if there is no other timer.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));

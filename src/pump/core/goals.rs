@@ -10,7 +10,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 
 impl Core {
-    /// Returns the goal of `call`, which is the request of the call. Returns `None` if the request
+    /// Returns the goal that the request of `call` gives to an agent. Returns `None` if the request
     /// is no goal.
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;

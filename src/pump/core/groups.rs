@@ -83,7 +83,7 @@ impl Core {
     }
 
     /// Returns the faults that the pump kept for legs that ended before `closed`, in the order in
-    /// which these legs ended. A leg is one of the group's calls, which have the same request and
+    /// which they ended. The legs of a group are its calls, which have the same request and
     /// different listeners.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
@@ -91,11 +91,11 @@ impl Core {
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Reports the result of a call to its client. In a `first` group, whose calls have the same
-    /// request and of which the first reply counts, reports nothing until one call has replied or
-    /// all calls have failed. Then reports one completion for each call of the group, and cancels
-    /// the calls that are still open. After a reply, only the completion of the call that replied
-    /// has messages.
+    /// Reports the result of a call to its client. In a `first` group, all calls have the same
+    /// request, and the first reply counts. So nothing is reported until one call of the group has
+    /// replied or all have failed. Then reports one completion for each call of the group, and
+    /// cancels the calls that are still open. After a reply, only the completion of the call that
+    /// replied has messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,
@@ -128,8 +128,8 @@ impl Core {
         }
     }
 
-    /// Delivers the faults that the pump kept for the group's calls that ended before the call
-    /// `closed`.
+    /// Delivers to the opener of a group the faults that the pump kept for those calls of the group
+    /// that ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {

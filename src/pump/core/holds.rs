@@ -142,8 +142,9 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Returns the time at which the alarm of a held call is due. If the config no longer requires
-    /// a hold for the call, or requires a different hold, the alarm is due at once.
+    /// Returns the time at which the alarm for the hold of a call is due, or `None` if the hold
+    /// needs no alarm. If the config no longer requires this hold, or requires another one, the
+    /// alarm is due at once.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {

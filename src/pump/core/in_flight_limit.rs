@@ -90,8 +90,8 @@ impl Core {
         self.timed.len()
     }
 
-    /// Checks how many open calls with timers one client has at one listener. If the client has as
-    /// many as it may have, returns their number, and the pump refuses its next call to the
+    /// Checks the bound on the open calls with timers that one client has at one listener. If the
+    /// bound is reached, returns their number, and the pump refuses the client's next call to the
     /// listener. Otherwise returns `None`. The listener may still set timers in the open calls.
     pub(super) fn too_many_timed<'c>(
         &self,

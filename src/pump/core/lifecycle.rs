@@ -119,7 +119,8 @@ impl Core {
         step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));
     }
 
-    /// Resumes a call on which no listener works.
+    /// Continues an open call on which no listener works. If the call is held or can no longer be
+    /// handled, sets the alarm for this case. Otherwise queues the call if it is ready.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {

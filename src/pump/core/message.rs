@@ -8,7 +8,8 @@ use crate::pump::gate::Checked;
 use crate::system::CorePayload;
 use crate::thread::Opening;
 
-/// A message before the step stamps it: without `seq` and time, and usually without an id.
+/// A message that has no `seq` and no time yet, and usually no id. The step adds these when it
+/// stamps the message.
 pub(super) struct NewMessage {
     kind: MessageKind,
     from: ListenerName,
@@ -18,7 +19,7 @@ pub(super) struct NewMessage {
     call: Option<CallId>,
     name: PayloadName,
     payload: Payload,
-    /// Id of a message from outside. Other messages get their id when they are stamped.
+    /// Id of a message from outside; `None` for other messages, which get their id later.
     id: Option<MessageId>,
     opening: Option<Opening>,
     key: Option<String>,
@@ -87,8 +88,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Sets the id, time and sequence number of this message. Returns the message, the call that it
-    /// opens, and the client key of that call.
+    /// Sets the id, time and sequence number of this message. Returns the message. If the message
+    /// opens a call, also returns the data of this call, and its client key if it has one.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

@@ -111,8 +111,8 @@ pub struct Core {
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed. The step queues the next delivery of this call
-    /// only after it has processed all payloads of the outcome.
+    /// The call whose outcome is being processed; `None` at other times. The step queues the next
+    /// delivery of this call only after it has processed all payloads of the outcome.
     outcome_call: Option<CallId>,
     /// Calls that this step has closed or is about to close. The step queues none of these calls
     /// again. Without this rule, the end of one call could queue another call that the same step is

@@ -24,7 +24,8 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl Core {
-    /// Ends an orphaned delivery in the call table and in the scheduler.
+    /// Ends a delivery whose call is already closed, in the call table and in the scheduler.
+    /// Returns `None` if `source` does not name such a delivery and its listener.
     pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let orphan = self.calls.finish_orphan(source)?;
         self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);

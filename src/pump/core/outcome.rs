@@ -21,7 +21,7 @@ use crate::system::{CorePayload, ErrorCode, Huh, WaitFor};
 use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
 
-/// A payload after the gate's check, or the refusal of the payload.
+/// A payload that the gate has accepted, or the gate's refusal of the payload.
 pub(super) type Gated = Result<Checked, Refusal>;
 
 /// Listener, call and attempt from which an outcome or a failure came.
@@ -60,7 +60,7 @@ impl OutcomeContext {
         Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// Returns this context with another cause for the calls that the outcome opens.
+    /// Returns this context with `cause` as the recorded cause of the calls that the outcome opens.
     #[must_use]
     pub fn caused_by(self, cause: MessageId) -> Self {
         Self { cause, ..self }
@@ -74,9 +74,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. If an agent in a fork repeats a turn that the fork's
-    /// source has recorded, the outcome waits for its place in the order in which the source
-    /// recorded its results and turns.
+    /// Processes the outcome of an attempt. In a fork, an agent may repeat a turn that the fork's
+    /// source has recorded. The outcome of such a turn waits for its place in the recorded order of
+    /// the source's results and turns.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,

@@ -29,8 +29,8 @@ use crate::trace::SpanId;
 /// **Invariant:** each entry of `in_flight` counts as one delivery against its listener's capacity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Previews {
-    /// For each listener, the held calls whose preview it cannot make yet, because it has no free
-    /// capacity. The oldest call comes first.
+    /// For each listener, the held calls whose preview is not requested yet, for example because
+    /// the listener has no free capacity. The oldest call comes first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
     /// Preview requests that a listener works on. Within one run of the pump, a call has at most
     /// one preview request.
@@ -60,7 +60,7 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
-    /// Returns the thread of `call` if a listener works on its preview.
+    /// Returns the thread of `call`, or `None` if no listener works on a preview of the call.
     pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.in_flight.get(&call).map(|running| &running.thread)
     }
@@ -69,7 +69,8 @@ impl Previews {
         self.in_flight.get(&call).is_some_and(|running| !running.is_withdrawn)
     }
 
-    /// Removes and returns the oldest queued call for which `is_paused` returns false.
+    /// Removes and returns the oldest queued call of `listener` for which `is_paused` returns
+    /// false. Returns `None` if there is no such call.
     fn pop_queued(
         &mut self,
         listener: &ListenerName,

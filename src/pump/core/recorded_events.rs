@@ -34,10 +34,10 @@ impl RecordedEvent {
     }
 }
 
-/// For each fork, the results and turns that the fork's source, the thread from which the fork was
-/// made, has recorded and that have not taken effect in the fork yet. They take effect in the order
-/// of the source. The journal does not contain this table. After a boot, the pump fills the table
-/// again: it repeats the searches for results in the source, and restarts the attempts of agents.
+/// For each fork, the recorded results and turns of its source, the thread from which the fork was
+/// made, that have not taken effect in the fork yet. They take effect in the order of the source.
+/// The journal does not contain this table. After a boot, the pump fills it again: it repeats the
+/// searches for results in the source, and restarts the attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -67,13 +67,14 @@ impl RecordedEvents {
         Some(call)
     }
 
-    /// Returns the fork in which an event of this call waits.
+    /// Returns the fork in which an event of this call waits, or `None` if no event of the call
+    /// waits.
     fn fork_of(&self, call: CallId) -> Option<ThreadId> {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
     /// Removes and returns the fork's next recorded event: the one that the fork's source recorded
-    /// first, among the events that have not taken effect yet.
+    /// first, among the events that have not taken effect yet. Returns `None` if no event is left.
     fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let (_, event) = events.pop_first()?;
@@ -83,7 +84,8 @@ impl RecordedEvents {
         Some(event)
     }
 
-    /// Removes and returns the event of a call, even if earlier events of the fork still wait.
+    /// Removes and returns the recorded event of a call, even if earlier events of the fork still
+    /// wait. Returns `None` if the call has no waiting event.
     pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;

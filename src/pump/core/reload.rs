@@ -36,8 +36,8 @@ impl RemovedListeners {
 }
 
 impl Core {
-    /// Returns the contract of a listener that may have work in flight, even if the config no
-    /// longer has the listener.
+    /// Returns the contract of a listener that may have work in flight, even if a reload has
+    /// removed the listener from the config. Returns `None` for an unknown listener.
     pub(super) fn contract_of_work(&self, listener: &ListenerName) -> Option<&Arc<Contract>> {
         self.contracts.entry(listener).or_else(|| self.removed.0.get(listener))
     }
@@ -96,7 +96,8 @@ impl Core {
         }
     }
 
-    /// If `event` ends a delivery to a removed listener, returns the call of that delivery.
+    /// Returns the call of a delivery to a removed listener, if `event` ends this delivery.
+    /// Otherwise returns `None`.
     pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
         if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
             return None;

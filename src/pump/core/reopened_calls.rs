@@ -126,9 +126,9 @@ impl Core {
     }
 }
 
-/// Adapts the opening of a call to a fork. If a client opened the call in the source, returns
-/// `opening` with the fork's client `client` as the opener, so that this client gets the result of
-/// the call. Otherwise returns `opening` unchanged.
+/// Adapts the opening of a call to a fork. If a client opened the call in the source, makes
+/// `client`, the client of the fork, the opener, so that it gets the result of the call. Otherwise
+/// returns `opening` unchanged.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

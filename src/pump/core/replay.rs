@@ -100,8 +100,8 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
 }
 
 /// Rebuilds the event of a person's decision on a held call from the record of this event. If the
-/// decision is an answer that was accepted, the gate validates its payload again. Returns `None` if
-/// the payload is not in the record, or if the gate refuses it.
+/// decision is an accepted answer, the gate validates the answer again. Returns `None` if the
+/// answer is not in the record, or if the gate refuses it.
 fn decided(
     record: &Record,
     message: MessageId,
@@ -121,7 +121,8 @@ fn decided(
     Some(Event::Decide(Box::new(CallDecision { ticket, message, decision, origin })))
 }
 
-/// Rebuilds the event that requested a fork from the record of this event.
+/// Rebuilds the event that requested a fork from the record of this event. Returns `None` if the
+/// payload of the request cannot be rebuilt.
 fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     let threads = record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { threads, .. } => Some(threads.clone()),
@@ -139,13 +140,15 @@ fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     Some(Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload })))
 }
 
-/// Rebuilds the event of a retry. Its payload passes the gate again.
+/// Rebuilds the event of a retry from its record. The payload passes the gate again. Returns `None`
+/// if the payload cannot be rebuilt.
 fn retry(record: &Record, action: RetryAction, gate: &Gate) -> Option<Event> {
     let payload = RecordedPayloads::new(record, gate).take(&action.sender, &action.verdict)?;
     Some(Event::RetryMessage(Box::new(RetryOrder { ticket: Uuid::nil(), action, payload })))
 }
 
-/// Rebuilds the result that the source of a fork had for a call. A reply passes the gate again.
+/// Rebuilds the result that the source of a fork had for a call. Returns `None` if a reply of the
+/// result is not in the record, or if the gate now refuses it.
 fn recollection(
     record: &Record,
     call: CallId,
@@ -179,7 +182,7 @@ pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
 }
 
-/// Returns the trace of a tree, if the record contains the fact that assigns the tree to this
+/// Returns the trace to which the record assigns its tree, or `None` if the record assigns no
 /// trace.
 fn trace_of(record: &Record) -> Option<TraceParent> {
     record.facts.iter().find_map(|fact| match fact {
@@ -197,7 +200,7 @@ fn denied(listener: ListenerName, operations: String, count: u64) -> Event {
     Event::Denied { listener, operations, count }
 }
 
-/// Returns the alarm that fired, if `input` records that an alarm fired.
+/// Returns the alarm whose firing `input` records, or `None` if `input` records another event.
 fn alarm_of(input: &Input) -> Option<Alarm> {
     Some(match input.clone() {
         Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },
@@ -229,7 +232,8 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
     })
 }
 
-/// Rebuilds the event of a reservation from the fact in its record.
+/// Rebuilds the event of a reservation from the fact in its record. Returns `None` for the record
+/// of another event.
 fn reserve(record: &Record) -> Option<Event> {
     let Input::Reserved { call, attempt, counted, most } = record.input else { return None };
     record.facts.iter().find_map(|fact| match fact {
@@ -263,7 +267,7 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Rebuilds the payloads of a record's input, from the messages and refusals in the record.
+/// The payloads of a record's input, which are rebuilt from the record's messages and refusals.
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,

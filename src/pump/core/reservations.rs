@@ -99,8 +99,8 @@ impl Core {
         }
     }
 
-    /// Charges a reservation of an earlier pump. The current pump's own reservations end with their
-    /// attempts.
+    /// Charges a reservation that an earlier pump has recorded. Does nothing for a reservation of
+    /// the current pump, because that one ends with its attempt.
     pub(super) fn charge_unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

@@ -53,9 +53,9 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Returns the first of `facts` that concerns all trees with open calls. Such a fact is a start
-    /// or a reload. It is also the beginning or the end of a pause, if the pause covers more than
-    /// one tree.
+    /// Returns the first of `facts` that concerns all trees with open calls, or `None` if no fact
+    /// does. Such a fact is a start or a reload. It is also the beginning or the end of a pause, if
+    /// the pause covers more than one tree.
     pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
         facts.iter().find(|fact| match fact {
             Fact::Booted { .. } | Fact::Reloaded { .. } => true,
@@ -64,9 +64,9 @@ impl Core {
         })
     }
 
-    /// Whether `fact` changes the state of all trees with open calls. A pause and a resume do,
-    /// because they stop or restart time limits. A start and a reload only lead to effects, such as
-    /// alarms. `fact` comes from [`Core::fact_of_all_trees`].
+    /// Whether `fact`, which [`Core::fact_of_all_trees`] returned, changes the state of all trees
+    /// with open calls. A pause and a resume do, because they stop or restart time limits. A start
+    /// and a reload only lead to effects, such as alarms.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
@@ -186,9 +186,10 @@ impl Core {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names. For a new tree without a suggested id, generates
-    /// an id that no tree in memory has. If a tree outside memory has this id, the caller brings
-    /// that tree back and calls this method again, which then generates another id.
+    /// Returns the tree that a submission names; `None` if the named thread id is invalid. For a
+    /// new tree without a suggested id, generates an id that no tree in memory has. If a tree
+    /// outside memory has this id, the caller brings that tree back and calls this method again,
+    /// which then generates another id.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {

@@ -108,7 +108,8 @@ impl Core {
         step.effects.insert(0, Effect::RetryRuled { ticket, ruling });
     }
 
-    /// Returns the ruling on a message that was retried before.
+    /// Returns the ruling on the retry of a message that was retried before. Returns `None` if the
+    /// message was not retried before.
     fn earlier_retry(&self, action: &RetryAction) -> Option<RetryRuling> {
         let tree = self.state.trees.get(&action.thread)?;
         let retry = tree.retried.get(&action.message).filter(|_| !mutant("retry-twice"))?;
@@ -206,8 +207,8 @@ impl Core {
         Ok(RetryPlace { client, peers })
     }
 
-    /// Refuses the retry of a submission if its client has itself sent the submission again with
-    /// the same client key.
+    /// Refuses the retry of a submission if the client has itself repeated the submission with the
+    /// same client key.
     fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
         let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };

@@ -51,14 +51,15 @@ struct ListenerQueue {
 struct ThreadQueue {
     /// Queued calls in their order of arrival. A call that was put back comes before the others.
     ready: VecDeque<CallId>,
-    /// The call that occupies the thread, so that no other call of the thread is delivered. A
-    /// closed call still occupies the thread while a delivery of the call is in progress.
+    /// The call that occupies the thread, so that no other call of the thread is delivered. `None`
+    /// if the thread is free. A closed call still occupies the thread while a delivery of the call
+    /// is in progress.
     current: Option<CallId>,
     in_ring: bool,
 }
 
 impl ThreadQueue {
-    /// Returns the call of this thread that may be delivered next.
+    /// Returns the call of this thread that may be delivered next, or `None` if no call may.
     fn next(&self) -> Option<CallId> {
         match self.current {
             Some(current) => self.ready.iter().copied().find(|call| *call == current),
@@ -73,7 +74,7 @@ impl ThreadQueue {
 
 impl ListenerQueue {
     /// Adds a thread to `ring` if the thread has a call to deliver. If the thread has no queued
-    /// call and no call occupies it, removes the thread from `ring` and from `threads`.
+    /// call and is not occupied by a call, removes the thread from `ring` and from `threads`.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -112,7 +113,7 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Puts a call back to the front of its listener's queue.
+    /// Queues a call in front of all other calls of its listener.
     pub fn put_back(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         if !self.waiting.insert(call) {
             return;
@@ -143,7 +144,8 @@ impl Scheduler {
         waiting
     }
 
-    /// Returns the call that [`Scheduler::take`] would return.
+    /// Returns the call that [`Scheduler::take`] would return, without removing the call from its
+    /// queue.
     pub fn next(
         &self,
         contract: &Contract,
@@ -169,8 +171,9 @@ impl Scheduler {
         self.runnable.pop_front()
     }
 
-    /// Takes the next call of a listener that has free capacity. The listener's threads are served
-    /// round-robin. Paused threads are skipped and keep their order.
+    /// Removes and returns the next call of a listener. Returns `None` if the listener has no free
+    /// capacity or no call that may be delivered. The listener's threads are served round-robin.
+    /// Paused threads are skipped and keep their order.
     pub fn take(
         &mut self,
         contract: &Contract,
@@ -224,7 +227,8 @@ impl Scheduler {
         running < contract.concurrency
     }
 
-    /// Frees the capacity of an ended delivery whose call is open.
+    /// Frees the listener's capacity that an ended delivery has used. The call of the delivery is
+    /// still open.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -239,13 +243,14 @@ impl Scheduler {
         }
     }
 
-    /// Frees the capacity and the thread of an ended delivery whose call is closed.
+    /// Frees the listener's capacity that an ended delivery has used, and the thread that its
+    /// closed call has occupied.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);
     }
 
-    /// Frees the capacity of one delivery, and marks the listener as runnable.
+    /// Frees the capacity of one delivery. Marks the listener as one that may take another call.
     pub fn release_capacity(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running = queue.running.saturating_sub(1);
@@ -291,7 +296,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the call that occupies a thread of a serial listener, if there is one.
+    /// Returns the call that occupies `thread` at `listener`, so that no other call of the thread
+    /// is delivered there. Returns `None` if no call does.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }

@@ -67,7 +67,7 @@ impl Core {
         Ok(Some(signature))
     }
 
-    /// Returns the reason why a signature is invalid, or `None` if it is valid.
+    /// Returns the reason why `signature` is not valid for `decision`, or `None` if it is valid.
     fn validate(
         &self,
         now: Time,

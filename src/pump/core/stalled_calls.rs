@@ -1,5 +1,5 @@
-//! Stalled calls: they are ready for their listener but are not handed over. Either a pause covers
-//! the call, or its listener is absent.
+//! Stalled calls: calls that are ready for their listener but are not handed over. Either a pause
+//! covers the call, or its listener is absent.
 
 use super::Core;
 use crate::clock::Time;
@@ -9,7 +9,7 @@ use crate::thread::{Call, Pause, PauseTarget};
 /// The reason why a ready call is not handed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StallReason {
-    /// This pause covers the call.
+    /// The contained pause covers the call.
     Paused(PauseTarget),
     /// No process of the listener takes calls. The call fails at the time `until`.
     Absent { until: Time },

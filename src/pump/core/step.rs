@@ -127,7 +127,8 @@ impl Core {
         step.facts.push(fact);
     }
 
-    /// Stamps a message, records it, and makes it part of the state.
+    /// Gives a message its id, its time and its number in the thread. Records the message and adds
+    /// it to the state.
     pub(super) fn accept(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
         let seq = self.state.thread(&message.thread).map_or(0, |thread| thread.seq) + 1;
         let (message, opening, key) = message.stamped(step, seq);
@@ -143,7 +144,8 @@ impl Core {
         }
     }
 
-    /// Sends a system payload to the callee of `call`, as a message of that call.
+    /// Sends a system payload to the callee of `call`, as a message of that call. Returns the
+    /// message, or `None` if the call is not open.
     pub(super) fn send_core_payload(
         &mut self,
         step: &mut Step,

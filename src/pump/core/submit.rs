@@ -175,9 +175,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. It does, with two
-    /// exceptions: an earlier request of the tree still runs, or the client is one in whose name a
-    /// listener may send requests. Such a listener could otherwise renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. It does so unless an
+    /// earlier request of the tree still runs, or a listener may send requests in the name of this
+    /// client. Such a listener could otherwise renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -379,8 +379,8 @@ fn shorten(id: &mut String) {
 /// the thread.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Returns the refusal of a whole submission because of `rule`. This refusal replaces the gate's
-/// verdict on the payload.
+/// Returns the refusal of a whole submission under the rule `rule`. This refusal replaces the
+/// gate's verdict on the payload.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

@@ -64,7 +64,8 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
-    /// Disarms the deadline of an attempt whose answer arrived in time but is not processed yet.
+    /// Keeps the deadline of an attempt from firing, if the attempt's answer arrived before the
+    /// deadline and is not processed yet.
     fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
         if let Some((deadline, current)) = self.by_call.get(&call).copied()
             && current == attempt
@@ -78,7 +79,7 @@ impl Timeouts {
         self.by_call.len()
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline that can still fire, or `None` if there is none.
     pub fn next(&self) -> Option<(Time, CallId, Attempt)> {
         self.by_time.first().copied()
     }
@@ -89,7 +90,8 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed, even if the deadline is disarmed.
+    /// Whether the deadline of an attempt in flight has passed, even if it cannot fire any more
+    /// because the answer arrived in time.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -103,7 +105,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the next deadline that is still armed, with its alarm.
+    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if there is
+    /// none.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))

@@ -1,5 +1,5 @@
-//! The messages that were not yet delivered when their call closed. Each of them gets a
-//! disposition, and nothing is sent back to its sender. So an undelivered fault does not cause a
+//! The messages of a closed call that were not delivered before the call closed. Each of them gets
+//! a disposition, and nothing is sent back to its sender. So an undelivered fault does not cause a
 //! further fault.
 
 use std::sync::Arc;

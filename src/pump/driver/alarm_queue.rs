@@ -15,11 +15,10 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Timers do not fire before this time. It is set only when timers fire while the pump has too
-    /// many messages in flight. The next timers then wait for
-    /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
+    /// Time before which no timer fires. Set only when timers fire while the pump has too many
+    /// messages in flight. The next timers then wait for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
-    /// Number of timer alarms that were left when the alarms of ended timers were last removed.
+    /// Number of timer alarms that remained when the alarms of ended timers were last removed.
     timers_kept: usize,
 }
 
@@ -47,8 +46,8 @@ impl AlarmQueue {
         self.timers_kept = self.timers.len();
     }
 
-    /// Returns the time at which [`AlarmQueue::due`] will next return an alarm. The time may have
-    /// passed.
+    /// Returns the time at which [`AlarmQueue::due`] will next return an alarm; `None` if there is
+    /// no alarm. The time may have passed.
     pub fn next(&self) -> Option<Time> {
         let timers = earliest(&self.timers).map(|at| at.max(self.timers_from));
         [timers, earliest(&self.others)].into_iter().flatten().min()
@@ -82,7 +81,7 @@ fn earliest(alarms: &AlarmHeap) -> Option<Time> {
     alarms.peek().map(|Reverse((at, _))| *at)
 }
 
-/// Removes and returns the earliest alarm if it is due.
+/// Removes and returns the earliest alarm if it is due; otherwise returns `None`.
 fn take_due(alarms: &mut AlarmHeap, now: Time) -> Option<Alarm> {
     earliest(alarms).filter(|at| *at <= now)?;
     alarms.pop().map(|Reverse((_, alarm))| alarm)

@@ -25,8 +25,8 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the current time as the time at which an answer was read, and returns it. If the
-    /// answer already has a recorded time, returns that time instead.
+    /// Records the current time as the time at which an answer was read, and returns this time. If
+    /// a time is already recorded for the answer, returns that time and changes nothing.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

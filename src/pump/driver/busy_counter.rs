@@ -37,7 +37,7 @@ impl BusyCounter {
     }
 
     /// Returns the earliest time at which the number of refused (`busy`) submissions must be
-    /// recorded.
+    /// recorded. Returns `None` if all refusals are recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }

@@ -10,7 +10,7 @@ use crate::ids::CallId;
 /// allocates space for 32 values, and the channel exists for as long as the call is open.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallCompletion>>;
 
-/// Receiver of completions.
+/// Receiver of the completions of one submission's calls.
 pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>>;
 
 /// Completions of the calls of one submission. They are returned in the order of the calls, even if

@@ -112,9 +112,11 @@ pub(in crate::pump) struct Submit {
     /// the pump and the check.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
-    /// Channel for the completions of all calls of the submission.
+    /// Channel for the completions of all calls of the submission; `None` if no caller waits for
+    /// them.
     pub completions: Option<CompletionSender>,
-    /// Channel that reports which calls in the submission's tree wait, and for what reason.
+    /// Channel that reports which calls in the submission's tree wait, and for what reason. `None`
+    /// if the client gets no such reports.
     pub waits: Option<WaitSender>,
     pub permit: InboxPermit,
 }
@@ -171,7 +173,7 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// If the submission was not accepted, returns the reason as a word for the submission's span.
+/// Returns the reason why a submission was not accepted, as a word for the submission's span.
 /// Returns `None` if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {

@@ -22,7 +22,7 @@ pub(super) struct MetricsRecorder {
     /// Whether any call was queued at the last update.
     waited: bool,
     now: Instant,
-    /// Spans of calls and deliveries, if the tracer is on.
+    /// Spans of calls and deliveries; `None` if tracing is off.
     spans: Option<Box<PumpSpans>>,
 }
 
@@ -33,7 +33,7 @@ impl MetricsRecorder {
         Self { counts, under_way, waited: false, now, spans: None }
     }
 
-    /// Starts recording spans if `tracer` is on.
+    /// Starts recording spans of calls and deliveries if `tracer` is on.
     pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
@@ -210,8 +210,8 @@ impl MetricsRecorder {
     }
 }
 
-/// Marks the metrics as stopped when this value is dropped, in whatever way the run of the pump
-/// ends.
+/// Guard for the run of a pump. When it is dropped, in whatever way the run ends, it marks the
+/// metrics as stopped.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -220,15 +220,15 @@ impl Drop for Lifetime {
     }
 }
 
-/// If the message is a `system-error` of the core, returns the index of its error code in
-/// [`ErrorCode::ALL`].
+/// Returns the index in [`ErrorCode::ALL`] of the error code in `message`. Returns `None` if the
+/// message is no `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     let code = word_of(message, "system-error", " code=\"")?;
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// If the message is a `schedule-event`, returns the index of its event in
-/// [`ScheduleEvent::WORDS`].
+/// Returns the index in [`ScheduleEvent::WORDS`] of the event in `message`. Returns `None` if the
+/// message is no `schedule-event`.
 fn schedule_event(message: &Message) -> Option<usize> {
     let event = word_of(message, "schedule-event", " event=\"")?;
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
@@ -246,7 +246,8 @@ fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str
     rest.split_once('"').map(|(word, _)| word)
 }
 
-/// Returns the index of a failure's kind in [`FAILURES`].
+/// Returns the index of a failure's kind in [`FAILURES`], or `None` if the list does not contain
+/// the kind.
 fn kind(failure: &AttemptFailure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }

@@ -83,7 +83,7 @@ pub(super) enum PumpCommand {
     /// behind all commands that are already in the inbox.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
-    /// Ends the acceptance of submissions. The pump responds when no delivery is in flight.
+    /// Makes the pump refuse new submissions. The pump responds when no delivery is in flight.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
@@ -99,7 +99,7 @@ pub(super) enum PumpCommand {
 /// journal.
 pub struct Pump {
     core: ResidentCore,
-    /// Makes snapshots; `None` for a pump without snapshots.
+    /// Maker of snapshots; `None` for a pump without snapshots.
     // Ordering rule: dropped before the journal, whose lock also keeps others from its snapshots.
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
@@ -113,10 +113,11 @@ pub struct Pump {
     /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
-    /// The reload to carry out after the present batch of commands.
+    /// The reload to carry out after the present batch of commands, if one was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel for orders to search the source of a fork; `None` for a pump that serves no forks.
+    /// Channel for orders to search the source of a fork, the thread from which the fork was made.
+    /// `None` for a pump that serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -136,10 +137,11 @@ pub struct Pump {
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
-    /// Texts that models got as input in the turns of the present batch. They are stored before the
-    /// records.
+    /// Texts that models got as input in the turns of the present batch. The pump stores them
+    /// before the records of the batch.
     inputs: Vec<String>,
-    /// Digests of the texts in `inputs` that are stored already.
+    /// Digests of model inputs that were stored recently, so that the pump does not store them
+    /// again.
     kept: HashSet<Digest>,
     /// Digests of the texts of the config that the journal stores, such as the config files and
     /// schemas. The record of the boot lists these digests. After the boot, this list is empty.
@@ -204,8 +206,8 @@ impl Pump {
         }
     }
 
-    /// Sets the digests that the record of the boot lists: digests of texts that the journal
-    /// already holds.
+    /// Sets the digests of config texts that the record of the boot lists. The journal already
+    /// contains these texts.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;

@@ -108,9 +108,10 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the time that deadlines must not count, as far as it has passed since this function
-    /// was last called. Returns `None` if this time is shorter than [`limits::STANDSTILL_MIN`], or
-    /// if the clock is frozen, because a frozen clock brings no deadline closer.
+    /// Returns the time that deadlines must not count, as far as it has passed since the previous
+    /// call of this function. Returns `None` if this time is shorter than
+    /// [`limits::STANDSTILL_MIN`], or if the clock is frozen, because a frozen clock brings no
+    /// deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

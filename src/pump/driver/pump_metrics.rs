@@ -72,7 +72,8 @@ impl ListenerMetrics {
     }
 }
 
-/// Phase of a pump's life.
+/// Phase of a pump's life: whether the pump has started, drains or has ended. Also states what
+/// prevents the pump from writing records.
 #[derive(Debug, Default)]
 struct PumpPhase {
     begun: AtomicBool,
@@ -165,7 +166,7 @@ impl PumpMetrics {
         }
     }
 
-    /// Returns the index of a listener's metrics.
+    /// Returns the index of a listener's metrics, or `None` for an unknown listener.
     pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
         self.index.get(listener).copied()
     }
@@ -194,7 +195,8 @@ impl PumpMetrics {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Records whether the journal accepts records; `error` is the reason why it does not.
+    /// Records whether the journal accepts records. `error` is the reason why it does not; `None`
+    /// if it does.
     pub(super) fn set_obstacle(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,

@@ -24,24 +24,24 @@ pub(in crate::pump) enum PumpQuery {
         is_open: oneshot::Sender<bool>,
         completion: CompletionSender,
     },
-    /// Asks for the thread of the held call whose request is `message`.
+    /// Requests the thread of the held call whose request is `message`.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
-    /// Asks which calls are held.
+    /// Requests the ids of all held calls.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Asks for the request of each call in `calls`, with the reason why the call is held. The
-    /// answer leaves out the calls that are not held.
+    /// Requests the request message of each call in `calls`, with the reason why the call is held.
+    /// The answer leaves out the calls that are not held.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
-    /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
+    /// Requests the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
-    /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
-    /// exist.
+    /// Requests the name of the sender that opened the root of a thread's tree. The answer is
+    /// `None` if the thread does not exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
-    /// Asks which ready calls of a thread's tree are not handed over.
+    /// Requests the calls of a thread's tree that are ready but not handed over.
     StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
-    /// Asks whether a thread's tree has no open call.
+    /// Requests whether a thread's tree has no open call.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
-    /// Asks for the deliveries in flight, and for the position of the next record.
+    /// Requests the deliveries in flight, and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Advances a frozen clock to the next alarm or deadline, if `next` is still the position of
     /// the next record.
@@ -66,7 +66,7 @@ impl PumpQuery {
     }
 }
 
-/// A delivery that has not ended yet. It may have been withdrawn.
+/// A delivery that has not ended yet, even if it was withdrawn because its caller no longer waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,
@@ -93,11 +93,11 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends without a decision.
+    /// Deadline after which the hold ends without a decision; `None` if there is no deadline.
     pub until: Option<Time>,
-    /// Reason why the call is held for an approval.
+    /// Reason why the call needs an approval; `None` if it is held for another reason.
     pub why: Option<&'static str>,
-    /// The preview of the call; `None` if the listener gives no previews.
+    /// The preview of the call; `None` if no preview was requested.
     pub preview: Option<HeldPreview>,
 }
 
@@ -177,7 +177,8 @@ impl Handle {
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
     }
 
-    /// Returns who opened the root of a thread's tree, or `None` if the thread does not exist.
+    /// Returns the name of the sender that opened the root of a thread's tree, or `None` if the
+    /// thread does not exist.
     pub async fn tree_opener(&self, thread: ThreadId) -> Result<Option<ListenerName>, PumpStopped> {
         self.query(|answer| PumpQuery::TreeOpener { thread, answer }).await
     }
@@ -323,7 +324,7 @@ impl Pump {
         TimePassage::Passed
     }
 
-    /// Returns the thread of a call if it is held.
+    /// Returns the thread of `call`, or `None` if the call is not held.
     fn held_thread(&mut self, call: CallId) -> Result<Option<ThreadId>, Error> {
         self.recall_tree_of(call)?;
         let held = self.core.state().call(call).filter(|call| call.held.is_some());

@@ -40,7 +40,7 @@ pub(crate) struct ConfigExchange {
     pub switch: Box<dyn FnOnce() + Send>,
 }
 
-/// A request to exchange the config, and the channel to the caller that waits until the exchange is
+/// A request to replace the config, and the channel to the caller that waits until the reload is
 /// durable.
 pub(in crate::pump) struct Reload {
     exchange: ConfigExchange,
@@ -130,7 +130,7 @@ impl Pump {
         }
     }
 
-    /// Retires every replaced host that no longer has a delivery.
+    /// Retires every replaced host that has no delivery any more: passes the host to its callback.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
@@ -138,7 +138,7 @@ impl Pump {
         }
     }
 
-    /// Returns the replaced host that works on this delivery.
+    /// Returns the replaced host that works on this delivery, or `None` if no replaced host does.
     pub(super) fn retiring_host(&self, call: CallId, attempt: Attempt) -> Option<&Arc<dyn Host>> {
         let mut retiring = self.retiring.iter();
         let found = retiring.find(|retiring| retiring.in_flight.contains(&(call, attempt)));

@@ -129,8 +129,8 @@ fn note_of(
     }
 }
 
-/// Ends the attempt if the gate panics while it checks the attempt's answer. The arrival of the
-/// answer may already have disarmed the deadline, so nothing else would end the attempt.
+/// Guard that ends an attempt if the gate panics while it checks the attempt's answer. The arrival
+/// of the answer may already have disarmed the deadline, so nothing else would end the attempt.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,

@@ -27,7 +27,7 @@ enum Destination {
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
-/// Bounds the number of external requests in the pump's inbox.
+/// Bound on the number of external requests in the pump's inbox.
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 
@@ -47,7 +47,7 @@ impl InboxBound {
     }
 
     /// Takes a permit of the inbox, after a wait if the inbox is full. Used for requests that must
-    /// not be refused as `busy`.
+    /// not be refused as `busy`. Returns `None` only if the bound's semaphore was closed.
     pub async fn permit(&self) -> Option<InboxPermit> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }

@@ -45,8 +45,8 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     }
 }
 
-/// Returns the payload inside a primitive. A `send-to-thread` contains one payload, a
-/// `spawn-thread` at most one, and any other primitive contains none.
+/// Returns the payload inside a primitive, or `None` if there is none. A `send-to-thread` contains
+/// one payload, a `spawn-thread` at most one, and any other primitive contains none.
 pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),
@@ -70,18 +70,20 @@ impl PrimitiveAttributes<'_> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// Returns the value of an attribute or a child element, as written.
+    /// Returns the value of an attribute or a child element, as written; `None` if there is no
+    /// value with this name.
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
     /// Returns the value of an attribute or a child element, without the white space that schemas
-    /// allow around numbers and tokens.
+    /// allow around numbers and tokens. Returns `None` if there is no value with this name.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
     }
 
-    /// Returns the value of an `xs:boolean`; false if it is absent.
+    /// Returns the boolean value of an attribute or a child element; false if there is no value
+    /// with this name.
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.token(name) {
             None | Some("false" | "0") => Ok(false),

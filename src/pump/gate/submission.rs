@@ -17,7 +17,7 @@ const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
-    /// Where the current element starts within the text.
+    /// Location in the text at which the current element starts.
     pub base: TextLocation,
     /// Range of bytes in the current element that the gate has added: the namespace declarations
     /// that the element inherits from its parent element.

@@ -102,7 +102,8 @@ impl ResidentCore {
         }
     }
 
-    /// Reads a tree outside memory, without bringing the tree back.
+    /// Reads a tree outside memory, without bringing the tree back. Returns `None` if no such tree
+    /// is stored.
     fn tree_outside(&self, root: &ThreadId) -> Result<Option<Tree>, Error> {
         let Some(resting) = &self.resting else { return Ok(None) };
         let Some(text) = resting.store.get(root.as_str())? else { return Ok(None) };

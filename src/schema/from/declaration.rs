@@ -54,7 +54,7 @@ pub(super) struct FieldsType {
     pub children: Vec<ElementDeclaration>,
     /// Whether the children may occur in any order and number.
     pub is_unordered: bool,
-    /// The text of an element without children.
+    /// The text of an element without children; `None` if the element has no text.
     pub text: Option<ValueType>,
 }
 

@@ -462,7 +462,8 @@ impl JsonSchemaReader<'_> {
     }
 }
 
-/// Removes a keyword and returns its value, if the value has the expected JSON type.
+/// Removes a keyword and returns its value. Returns `None` if the keyword is missing. Also returns
+/// `None`, and keeps the keyword, if its value does not have the expected JSON type.
 fn taken<T: ToOwned + ?Sized>(
     keys: &mut Map<String, Json>,
     keyword: &str,
@@ -521,7 +522,7 @@ fn takes_null(keys: &Map<String, Json>) -> bool {
     }
 }
 
-/// Whether this value is valid for an XSD type.
+/// Whether `value` is valid for the built-in XSD type `base`, such as `integer`.
 fn is_word_of(base: &str, value: &Json) -> bool {
     let text = match value {
         Json::String(text) if base == "string" => text.clone(),
@@ -536,8 +537,8 @@ fn is_word_of(base: &str, value: &Json) -> bool {
     }
 }
 
-/// Returns all strings that a union permits, if each part of the union is a constant or an
-/// enumeration.
+/// Returns all strings that a union permits. Returns `None` unless each part of the union is a
+/// constant string or an enumeration of strings.
 fn words_of(parts: &[Json]) -> Option<Json> {
     let mut words = Vec::new();
     for part in parts {

@@ -28,9 +28,9 @@ use crate::xml::scan::{BrokenRule, scan_within};
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children with which the schema of an element fixes the order of the
-/// children. An element with more optional children permits its children in any order, because the
-/// time to compile a fixed order grows with the square of their number.
+/// Maximum number of optional children of an element for which a schema fixes their order. With
+/// more optional children, the schema permits the children in any order, because the time to
+/// compile a fixed order grows with the square of their number.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;

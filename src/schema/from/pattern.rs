@@ -73,7 +73,8 @@ struct ClassMember {
 }
 
 /// Converts a character class, given the text after its `[`. Returns the XSD text of the class, and
-/// the number of characters up to and including its `]`.
+/// the number of characters up to and including its `]`. Returns `None` if the class cannot be
+/// converted.
 fn class(chars: &[char]) -> Option<(String, usize)> {
     let mut out = "[".to_owned();
     let mut at = 0;
@@ -106,7 +107,7 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
 }
 
 /// Converts the first member of a character class. Returns the member with the number of characters
-/// that it takes in `chars`.
+/// that it takes in `chars`; `None` if the member cannot be converted.
 fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     let first = *chars.first()?;
     if first == '\\' {
@@ -125,7 +126,7 @@ fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
 }
 
 /// Returns the XSD form of the escape sequence that consists of a backslash and `letter`, outside a
-/// class.
+/// class; `None` if the sequence cannot be converted.
 fn escape(letter: char) -> Option<String> {
     Some(match letter {
         // In XSD, these sets contain all scripts; in JSON Schema, only ASCII.

@@ -284,8 +284,8 @@ fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     slots
 }
 
-/// Collects the elements of a content model, and finds out whether the order of these elements may
-/// vary.
+/// A walk over a content model, which collects the elements of the model and finds out whether the
+/// order of these elements may vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
@@ -384,7 +384,8 @@ impl ModelWalk<'_> {
     }
 }
 
-/// Returns the property for the element with this name, and its index.
+/// Returns the property in `slots` for the child element `name`, with the index of the property.
+/// Returns `None` if no property in `slots` is for this element.
 pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

@@ -151,7 +151,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 
     /// Returns the property for the content of an element: its name, its schema, and whether it is
-    /// required.
+    /// required. Returns `None` if no single property holds the content.
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
@@ -306,6 +306,7 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
 }
 
 /// Converts a default value or an enumerated value from text to the JSON type that `schema` states.
+/// Returns `None` only if `text` is `None`.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let plain =

@@ -16,6 +16,7 @@ pub enum UnsupportedPart {
     /// permits. The model must write this content as XML in a string.
     Markup { path: String },
     /// An element whose type is chosen with `xsi:type`. No native call can contain the element.
+    /// `required` states whether the payload requires the element.
     Abstract { path: String, required: bool },
 }
 

@@ -50,7 +50,8 @@ impl ElementPositions {
         positions
     }
 
-    /// Returns the element at these positions beneath `root`. Reverses [`ElementPositions::of`].
+    /// Returns the element at these positions beneath `root`; `None` if there is no such element.
+    /// Reverses [`ElementPositions::of`].
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn at(
@@ -69,9 +70,9 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Finds a child of `parent` that satisfies `fits`, and the position of this child. The search
-    /// begins at the child that the previous search found. If it reaches the last child without
-    /// success, it continues at the first child.
+    /// Returns a child of `parent` that satisfies `fits`, with its position; `None` if no child
+    /// does. The search begins at the child that the previous search found. If it reaches the last
+    /// child without success, it continues at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(

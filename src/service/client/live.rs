@@ -15,7 +15,8 @@ use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
 
-/// Passes events to `on_event` until `on_event` returns `ControlFlow::Break`.
+/// The target of live events. It passes each event to `on_event`, until `on_event` returns
+/// `ControlFlow::Break`.
 struct EventOutlet<F> {
     /// Lock: held during one call of `on_event`, never across an await.
     on_event: Mutex<F>,

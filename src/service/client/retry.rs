@@ -1,4 +1,4 @@
-//! A client's requests by which operators retry messages.
+//! The client's requests with which an operator retries messages.
 
 use super::{ServiceClient, unexpected};
 use crate::envelope::{Refusal, RefusalRule};

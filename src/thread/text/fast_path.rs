@@ -63,7 +63,7 @@ impl<'t> RecordText<'t> {
     }
 
     /// Parses a string of exactly `length` bytes, with its closing quote. The opening quote must be
-    /// parsed already.
+    /// parsed already. Returns `None` if the string has another length.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;
@@ -84,7 +84,8 @@ impl<'t> RecordText<'t> {
         digits.parse().ok()
     }
 
-    /// Parses the elements of an array. The opening bracket must be parsed already.
+    /// Parses the elements of an array. The opening bracket must be parsed already. Returns `None`
+    /// if `element` fails, or if the array has another form than the one that organism writes.
     fn row<T>(&mut self, mut element: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
         while !self.skip("]") {
@@ -110,7 +111,8 @@ impl<'t> RecordText<'t> {
     }
 
     /// Parses a model turn that has only token counts and a price, without a note, findings or
-    /// other parts. Returns `Some(None)` if the text does not continue with such a turn.
+    /// other parts. Returns `Some(None)` if no turn follows in the text, and `None` if a turn
+    /// follows that has another form.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         let is_format_2 = self.skip(format_2);
@@ -123,7 +125,8 @@ impl<'t> RecordText<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Parses the prompt tokens, the answer tokens, and the price of all these tokens.
+    /// Parses the prompt tokens, the answer tokens, and the price of all these tokens, which is 0
+    /// if the text states none. Returns `None` if the text has another form.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

@@ -5,14 +5,14 @@ use crate::envelope::{Disposition, MessageKind, Money};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId};
 use crate::thread::Input;
 
-/// Returns the disposition of a `disposed` fact if its text states none. A disposition is the way
-/// in which a message ended. `latest` is the last message that stands before the fact in the same
-/// record; `None` if there is no such message.
+/// Returns the disposition that is implied by a `disposed` fact whose text states none. The
+/// disposition is the way in which a message ended. `latest` is the last message that stands before
+/// the fact in the same record; `None` if there is no such message.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the core is the default sender of messages of this kind. For all other messages, the
+/// Whether the core is the default sender of messages of the kind `kind`. For all other kinds, the
 /// default sender is the listener of the record's input. A message has the default sender if its
 /// text states no sender.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
@@ -53,8 +53,8 @@ impl AboutOutcome {
         Some(Self { call: *call, attempt: *attempt, listener, spending })
     }
 
-    /// Whether `from` is the default sender of messages of this kind. A message has the default
-    /// sender if its text states no sender.
+    /// Whether `from` is the default sender of messages of the kind `kind`. A message has the
+    /// default sender if its text states no sender.
     pub(super) fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
         if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }

@@ -98,9 +98,9 @@ pub(super) struct RecordReader<'r> {
     /// The values of the record's input, such as its call and its listener, that the texts of facts
     /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
     pub(super) about: Option<AboutOutcome>,
-    /// Message that was read last.
+    /// Message that was read last; `None` before the first message of the record.
     latest: Option<MessageId>,
-    /// Call of the message that was read last.
+    /// Call of the message that was read last; `None` if that message belongs to no call.
     pub(super) latest_call: Option<CallId>,
     /// Payload bytes that no message has received yet; `None` if the payloads are read without
     /// their bytes.
@@ -141,7 +141,8 @@ impl RecordReader<'_> {
         })
     }
 
-    /// Sets `about` to the values of the input that the facts of the record may leave out.
+    /// Sets `about` to those values of the record's input that the facts of the record may leave
+    /// out.
     fn follow(&mut self, input: &InputForm<'_>) -> Result<(), UnreadableRecord> {
         self.about = match input {
             InputForm::Outcome(form) => {
@@ -165,13 +166,14 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message that a `disposed` fact concerns if its text names no message.
+    /// Returns the message that a `disposed` fact concerns if its text names none. `None` if the
+    /// record has no earlier message and its input is not an outcome.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
-    /// Returns the disposition of a `disposed` fact if its text states none. A disposition is the
-    /// way in which a message ended.
+    /// Returns the disposition that is implied by a `disposed` fact whose text states none. The
+    /// disposition is the way in which a message ended.
     pub(super) fn implied_disposition(&self) -> Disposition {
         implied_disposition(self.latest)
     }
@@ -386,7 +388,7 @@ impl<'t> Visitor<'t> for &mut RecordObject<'_, 't> {
     }
 }
 
-/// Parses the facts of a record into a list.
+/// Deserializer that appends the facts of a record to a list.
 struct FactList<'a, 'r>(&'a mut RecordReader<'r>, &'a mut Vec<Fact>);
 
 impl<'t> DeserializeSeed<'t> for FactList<'_, '_> {
@@ -412,7 +414,7 @@ impl<'t> Visitor<'t> for FactList<'_, '_> {
     }
 }
 
-/// Parses one fact: an object with one key, which names the kind of the fact.
+/// Deserializer of one fact: an object with one key, which names the kind of the fact.
 struct OneFact<'a, 'r>(&'a mut RecordReader<'r>);
 
 impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {

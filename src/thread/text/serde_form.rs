@@ -202,7 +202,7 @@ fn present<'t, D: serde::Deserializer<'t>>(
 /// A reference to a message in the text of a record: the id of the message, or the word `input` or
 /// `cause`.
 pub enum MessageReference {
-    /// The call that the record's input names.
+    /// The word `input`: the call that the record's input names.
     Input,
     /// The word `cause` as the `call` of a message: the call that the message's own cause opened.
     Cause,

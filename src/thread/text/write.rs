@@ -27,9 +27,9 @@ struct RecordWriter<'r, 'o> {
     /// The values of the record's input, such as its call and its listener, that the texts of facts
     /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
     about: Option<AboutOutcome>,
-    /// Message that was written last.
+    /// Message that was written last; `None` before the first message of the record.
     latest: Option<MessageId>,
-    /// Call of the message that was written last.
+    /// Call of the message that was written last; `None` if that message belongs to no call.
     latest_call: Option<CallId>,
 }
 
@@ -407,9 +407,9 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the index of the fact to which a verdict refers. Each search begins after the fact of the
-/// previous verdict, and continues at the beginning if it reaches the end. Verdicts usually have
-/// the order of their facts, so most searches end at once.
+/// Indices at which the next searches for the fact of a verdict begin: after the fact of the
+/// previous verdict. A search that reaches the end continues at the beginning. Verdicts usually
+/// have the order of their facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

@@ -79,7 +79,7 @@ pub(super) struct RequestGuard {
     has_tls: bool,
 }
 
-/// Why a request is refused as foreign.
+/// The reason why a request is refused as foreign, that is, as caused by another site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForeignRequest {
     Host,
@@ -159,7 +159,7 @@ impl RequestGuard {
         if is_same || mutant("answer-any-origin") { Ok(()) } else { Err(ForeignRequest::Origin) }
     }
 
-    /// Whether a request has the cookie of this server.
+    /// Whether a request has the session cookie of this server, with the right secret.
     pub fn has_session(&self, headers: &HeaderMap) -> bool {
         if mutant("answer-without-token") {
             return true;
@@ -172,12 +172,13 @@ impl RequestGuard {
         })
     }
 
-    /// Returns the digest of the session secret in a request.
+    /// Returns the digest of the session secret in a request; `None` if the request belongs to no
+    /// session.
     pub fn session_of(&self, headers: &HeaderMap) -> Option<Digest> {
         self.has_session(headers).then(|| Digest::of(self.session.reveal().as_bytes()))
     }
 
-    /// Returns the cookie of a new session if the token is right.
+    /// Returns the cookie of a new session if the token is right, and otherwise `None`.
     pub fn open_session(&self, token: &str) -> Option<String> {
         let name = &self.cookie_name;
         let value = self.session.reveal();
@@ -187,7 +188,7 @@ impl RequestGuard {
     }
 }
 
-/// Writes an address as in a `Host` header.
+/// Writes an address as in a `Host` header, where an IPv6 address stands in brackets.
 fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

@@ -27,7 +27,7 @@ struct ShownAction {
     action: ListedAction,
     /// Public key of the signature; `None` without a signature.
     key: Option<String>,
-    /// The message that the action concerns.
+    /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
     /// Duration of the last wait for a person of the call that the message opened, in microseconds.
     /// `None` if the call has never waited for a person, or if the wait has not ended.

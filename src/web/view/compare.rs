@@ -103,8 +103,8 @@ fn find(index: &IndexReader, wanted: &[Option<ThreadId>; 2]) -> Result<JournalSh
     Ok(JournalShare { left: found(left)?, right: found(right)?, newest })
 }
 
-/// Reads all events of a thread. A thread with too many records is refused, because all records are
-/// read at once.
+/// Reads all events of a thread. Returns `None` if the journal does not have the thread. A thread
+/// with too many records is refused, because all records are read at once.
 fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, index::Error> {
     let records = index.journal().records_of(&thread.root())?;
     if records > limits::WEB_PAST_RECORDS {

@@ -21,7 +21,7 @@ use crate::limits;
 
 const PATH: &str = "/config";
 
-/// Fields of the form, with their labels.
+/// Fields of the form with which a person selects the configs to show, each with its label.
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
@@ -34,7 +34,7 @@ pub(super) fn path(moment: &str) -> String {
 /// The configs that one journal contributes to the page.
 struct FoundConfigs {
     partition: u32,
-    /// The newest starts and reloads, newest first.
+    /// The newest starts and reloads of the pump, newest first.
     boots: Vec<BootConfig>,
     /// The config at the moment that the URL names, if the moment is in this journal.
     whole: Option<Result<WholeConfig, String>>,

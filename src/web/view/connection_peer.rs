@@ -14,7 +14,7 @@ use crate::organism::is_hosted_peer;
 /// The client end of one connection. All requests of the connection share this value.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPeer {
-    /// Addresses of the client and of this server.
+    /// Addresses of the client and of this server; `None` if the connection had already ended.
     ends: Option<(SocketAddr, SocketAddr)>,
     is_hosted: Arc<OnceCell<bool>>,
 }

@@ -35,8 +35,8 @@ const TURN_NOTE: &str = "model-turn";
 /// payload opens a subthread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
-/// Draws the messages and events of a page.
-/// `waiting` contains the calls that wait for a person now.
+/// Draws the messages and events of a page. `waiting` contains the calls that wait for a person
+/// now.
 pub(super) fn conversation(
     page: &ThreadPage,
     waiting: &[WaitingMessage],

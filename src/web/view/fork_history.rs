@@ -85,7 +85,7 @@ fn history(fork: &ForkOrigin) -> Markup {
     }
 }
 
-/// Draws the line at which the fork begins.
+/// Draws the entry of the conversation that marks the beginning of the fork.
 fn beginning(
     fork: &ForkOrigin,
     decision: Option<&TimelineEntry>,

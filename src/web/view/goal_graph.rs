@@ -88,7 +88,7 @@ fn find(
 }
 
 /// Finds the latest workflow run in a thread. Returns the messages before the run, the request that
-/// opened the run, and the digest of the run's definition.
+/// opened the run, and the digest of the run's definition. Returns `None` if the thread has no run.
 fn latest_run(
     records: &[HashedRecord],
     thread: &ThreadId,
@@ -244,7 +244,7 @@ fn edge(from: &GoalBox, to: &GoalBox) -> Markup {
     }
 }
 
-/// Draws the way from the last member of a loop back to the first, at the right side of the boxes.
+/// Draws the line from the last member of a loop back to the first, at the right side of the boxes.
 fn way_back(last: &GoalBox, first: &GoalBox) -> Markup {
     let (x, y) = last.right();
     let (to_x, to_y) = first.right();

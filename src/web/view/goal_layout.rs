@@ -67,7 +67,7 @@ impl GoalLayout {
         Self::of_list(graph, &top, 0)
     }
 
-    /// Returns the box of a goal.
+    /// Returns the box of a goal; `None` if the drawing does not contain the goal.
     pub fn of(&self, goal: usize) -> Option<&GoalBox> {
         self.boxes.iter().find(|found| found.goal == goal)
     }

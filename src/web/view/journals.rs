@@ -31,8 +31,8 @@ pub(super) struct PartitionAnswer<T> {
     pub behind: Option<(Position, Position)>,
 }
 
-/// Whether the index of a queried journal lacks records. Something that no index has may then be on
-/// record.
+/// Whether the index of a queried journal lacks records. If so, the journal may contain something
+/// that no index has.
 pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
     answers.iter().any(|answer| answer.behind.is_some())
 }
@@ -90,7 +90,7 @@ impl ViewedJournals {
     }
 
     /// Builds the index of a journal on a separate thread, unless another thread is already
-    /// building this index.
+    /// building this index. Returns [`index::Error::Building`].
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         if building.insert(journal.to_owned()) {

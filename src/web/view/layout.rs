@@ -1,4 +1,5 @@
-//! The frame of every page, and the functions that write recorded texts into it.
+//! The frame of every page, such as the navigation, and the functions that write recorded texts
+//! into a page.
 //!
 //! **Invariant:** a text from the journal becomes part of a page only through [`shown`] or
 //! [`inline`].
@@ -167,8 +168,8 @@ fn footer() -> Markup {
     }
 }
 
-/// Draws a table in a separate frame, because it may be wider than the page. A column whose header
-/// begins with `>` contains numbers. The first column names the row.
+/// Draws a table inside an area that scrolls by itself, because the table may be wider than the
+/// page. A column whose header begins with `>` contains numbers. The first column names the row.
 pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Markup {
     let class = |header: &str| if header.starts_with('>') { "number" } else { "" };
     html! {

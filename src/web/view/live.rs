@@ -14,7 +14,7 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// Draws the line that the page's script uses to keep a live page up to date. `source` is the
+/// Draws the status line with which the page's script keeps a live page up to date. `source` is the
 /// address of the page's events, and `page` is the address of the page. Without the script, a
 /// person must reload the page.
 pub(super) fn line(source: &str, page: &str) -> Markup {

@@ -147,7 +147,7 @@ pub struct ViewOptions {
     /// Name of the organism, if its config is known.
     pub organism: Option<String>,
     pub person: ViewPerson,
-    /// Options for a view in which an operator may act.
+    /// Options for a view in which an operator may act; `None` for a read-only view.
     pub operate: Option<OperateOptions>,
     /// Options for the verification of the journal, such as the checkpoints to compare with.
     pub proof: VerifyOptions,
@@ -341,7 +341,8 @@ async fn require_own_origin(
     }
 }
 
-/// Shows the page that asks for the token if a request belongs to no session.
+/// Passes on requests that belong to a session. Responds to any other request with the page on
+/// which a person enters the token.
 async fn require_session(
     State(view): State<Arc<ViewState>>,
     request: Request,
@@ -362,8 +363,9 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
 }
 
-/// Marks the response for something that the index does not have. While the index lacks records,
-/// such a response is replaced, because the record may contain what the index lacks.
+/// Mark on a response that reports something as missing from the index. While the index lacks
+/// records, another page replaces such a response, because the journal may contain what the index
+/// lacks.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 

@@ -21,7 +21,8 @@ pub(super) struct ActingPerson<'a> {
     /// Whether the organism refused the action. If so, a person who is known only by login name or
     /// user id is shown as `unproved` instead of `operator`.
     pub is_refused: bool,
-    /// Login name of the user who ran the command, as the operating system reports it.
+    /// Login name of the user who ran the command, as the operating system reports it. `None` if
+    /// the record does not contain it.
     pub login: Option<&'a str>,
     pub uid: Option<u32>,
     pub host: Option<&'a str>,
@@ -94,7 +95,7 @@ pub(super) struct ActionProof {
     pub key: Option<String>,
     /// Whether the organism accepted the action. If so, it also accepted the signature.
     pub is_accepted: bool,
-    /// Login name of the user who ran the command.
+    /// Login name of the user who ran the command; `None` if the record does not contain it.
     pub login: Option<String>,
 }
 

@@ -20,12 +20,13 @@ use crate::service::handshake::Handshake;
 
 /// Facts about the present that every page shows. The last check for a running organism determines
 /// whether one runs. The last query of the indexes determines the pause and the number of waiting
-/// calls. A confirmed action of a person can also set them, before the indexes contain the record
-/// of the action.
+/// calls. A confirmed action of a person can also set the pause and this number, before the indexes
+/// contain the record of the action.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
-    /// Time of the last check for a running organism. Lock: held only to read or set the time.
+    /// Time of the last check for a running organism; `None` before the first check. Lock: held
+    /// only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
@@ -66,7 +67,7 @@ impl PresentFacts {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Number of calls that wait for a person, at most [`limits::WEB_WAITING_COUNTED`].
+    /// Returns the number of calls that wait for a person, at most [`limits::WEB_WAITING_COUNTED`].
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -75,7 +76,8 @@ impl PresentFacts {
         self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
     }
 
-    /// Returns the pause of everything, if one was in force at the last query of the indexes.
+    /// Returns the pause of everything that was in force at the last query of the indexes; `None`
+    /// if there was none.
     pub fn pause(&self) -> Option<PauseOfAll> {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

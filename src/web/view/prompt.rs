@@ -80,7 +80,7 @@ fn find(
 struct TurnPayloads {
     /// The messages of the turn that the pump accepted, at most [`limits::WEB_PAGE_ROWS`].
     accepted: Vec<IndexedMessage>,
-    /// The refused payloads, at most [`limits::WEB_PAGE_ROWS`].
+    /// The payloads of the turn that were refused, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
     /// Number of payloads of the turn that are neither in `accepted` nor in `refused`, because each
     /// of the two lists has at most [`limits::WEB_PAGE_ROWS`] entries.

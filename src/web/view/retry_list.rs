@@ -13,8 +13,7 @@ use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
 /// A message in the list of messages that can be retried, or in the list of messages that cannot be
-/// retried. Has the partition of the message's journal, and the content of the message's row in the
-/// list.
+/// retried, with the partition of its journal and the content of its row in the list.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,

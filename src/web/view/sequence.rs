@@ -25,7 +25,7 @@ use crate::system;
 /// Height of a row, in pixels. The constant `NAMES` is the height of the header above the rows.
 const ROW: usize = 34;
 const NAMES: usize = 26;
-/// Maximum characters of the name above a lane, if the window is narrow.
+/// Maximum characters of a listener's name above the listener's lane, if the window is narrow.
 const SHORT_NAME_CHARS: usize = 9;
 /// End of the arrow of a held call, as a fraction of the way to the recipient's lane. A held call
 /// waits for a person.
@@ -107,7 +107,7 @@ fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }
 
-/// How an arrow or a mark is drawn. The legend explains the drawn forms.
+/// The form of an arrow or a mark in the diagram. The legend explains each form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DrawnForm {
     Call,

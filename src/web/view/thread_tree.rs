@@ -38,7 +38,7 @@ pub(super) fn tabs(id: &str, current: &str, has_run: bool) -> Markup {
     ThreadView::links_from(&thread_path(id), current, &others)
 }
 
-/// A row of the tree.
+/// A row of the page that shows a tree of threads.
 struct BranchRow {
     branch: ThreadBranch,
     depth: usize,
@@ -61,8 +61,8 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the value that the URL parameter has after a branch is toggled: an open branch is
-    /// closed, and a closed branch is opened.
+    /// Returns the value of the URL parameter after a branch is toggled, which closes an open
+    /// branch and opens a closed one. Returns `None` if no branch is open then.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

@@ -7,7 +7,7 @@ use super::url_query::UrlQuery;
 /// Name of the URL parameter that selects the view.
 const NAME: &str = "view";
 
-/// How the messages of a page are shown.
+/// The form in which a page shows the messages of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadView {
     Conversation,

@@ -28,10 +28,10 @@ const LONG_STEPS: [i64; 20] = [
     86_400, 172_800, 432_000,
 ];
 
-/// A tick of the axis.
+/// A tick of a timeline's axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AxisTick {
-    /// Place of the tick, from 0 to 1.
+    /// Place of the tick on the axis, from 0 to 1.
     pub place: f64,
     /// Time since the beginning of the thread, with its unit. For a break in the axis, the length
     /// of the time that the axis leaves out.

@@ -27,7 +27,7 @@ const BAR_MIN: f64 = 8.0;
 /// Id of the background drawing that all rows share.
 const GRID: &str = "timeline-grid";
 
-/// Returns the name of a kind of work.
+/// Returns the name under which the chart shows a kind of work.
 const fn name_of(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Queue => "Queued",

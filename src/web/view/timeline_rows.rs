@@ -10,7 +10,7 @@ use crate::ids::{MessageId, Position};
 use crate::index::{CallWork, TurnWork};
 use crate::system;
 
-/// Content of a row.
+/// Content of a row of the timeline.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RowContent<'p> {
     Call(&'p CallWork),

@@ -18,13 +18,13 @@ impl UrlQuery {
         Self(pairs.map(pair).collect())
     }
 
-    /// Whether all parameters are without a value.
+    /// Whether no parameter has a value.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, value)| value.trim().is_empty())
     }
 
-    /// Returns the trimmed value of the first parameter with this name; `None` if the value is
-    /// empty.
+    /// Returns the trimmed value of the first parameter with this name; `None` if the parameter is
+    /// missing or its value is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
@@ -47,7 +47,8 @@ impl UrlQuery {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the same parameters with another value of `name`, or without `name`.
+    /// Returns the same parameters, but with `value` as the value of `name`, or without `name` if
+    /// `value` is `None`.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {
         let others = self.0.iter().filter(|(known, value)| known != name && !value.is_empty());

@@ -52,8 +52,8 @@ pub(super) struct CallToDecide {
 /// its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
-    /// The first payloads that the gate, which checks every payload, refused in this turn, at most
-    /// [`limits::WEB_TURN_REFUSALS`].
+    /// The payloads of this turn that were refused by the gate, which checks every payload.
+    /// Contains the first ones, at most [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
     /// Number of further payloads that the gate refused in this turn.
     left: u64,
@@ -93,7 +93,7 @@ pub(super) fn writing_turn(
 
 /// The calls of one page, before their payloads are read.
 struct WaitingPage {
-    /// The calls, each with its partition.
+    /// The waiting calls, each with the partition of its journal.
     calls: Vec<(u32, WaitingMessage)>,
     skipped: usize,
     all: u64,

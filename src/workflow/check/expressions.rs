@@ -198,8 +198,9 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression whose paths start at the output of an agent, and not at the input of
-    /// the run or the id of a goal. `root` describes the elements of the output.
+    /// Checks an expression that is evaluated on the output of an agent, such as the expression of
+    /// a vote. The paths of the expression start at the elements of this output, which `root`
+    /// describes.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }

@@ -28,8 +28,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the name of the payload in a call to the listener `name`. Returns `None` if this name is
-/// not known.
+/// Returns the name of the payload in a call to the listener `name`. Returns `None` if the name of
+/// the payload is not known.
 fn payload_of(
     name: &Placed<ListenerName>,
     payload: Option<&Placed<PayloadName>>,

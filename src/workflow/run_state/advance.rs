@@ -14,8 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start. Completes the run if all goals outside of lists have
-    /// ended.
+    /// Starts every goal that can start. Completes the run if all goals have ended that are not
+    /// members of another goal.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -96,8 +96,8 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the list that contains the goal `number`, after this goal has ended. Does nothing
-    /// if the goal is in no list.
+    /// Continues the loop, branch or replaced goal to which the goal `number` belongs, after this
+    /// goal has ended. Does nothing if the goal belongs to none.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
@@ -254,9 +254,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Evaluates a condition of the goal `number`, or opens a thread in which a judge decides the
-    /// condition. Returns `None` in the second case. If the goal is a choice, `position` is the
-    /// position of the branch.
+    /// Evaluates a condition of the goal `number`, and returns its value. If a judge decides the
+    /// condition, opens a thread for the judge and returns `None`. If the goal is a choice,
+    /// `position` is the position of the branch.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

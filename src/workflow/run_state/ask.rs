@@ -27,7 +27,7 @@ impl WorkflowRun<'_> {
     }
 
     /// Applies the verdict `answer` that a person gave on the goal `number`. If the verdict is a
-    /// correction, the goal `about` runs again.
+    /// correction, the goal `about` runs again. Without a usable verdict, the goal `number` fails.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,

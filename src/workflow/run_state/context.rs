@@ -114,8 +114,9 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal. If a goal in a loop has no output in the current pass
-    /// but may still run in this pass, returns the output of the previous pass.
+    /// Returns the latest output of a goal; `None` if there is none. If a goal in a loop has no
+    /// output in the current pass but may still run in this pass, returns the output of the
+    /// previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());

@@ -194,8 +194,8 @@ impl<'a> WorkflowRun<'a> {
     }
 }
 
-/// Returns the position of the review that applies to a goal run. Goal runs of agents share the
-/// review at 0, because agents are reviewed together.
+/// Returns the position of the review that applies to a goal run. All goal runs that work on no
+/// item share the review at position 0.
 fn position_of(run: &GoalRun) -> usize {
     match run.part {
         RunPart::Item(position) => position,

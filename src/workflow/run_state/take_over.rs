@@ -1,5 +1,5 @@
-//! Prepares the state of a retry: the new run keeps some results of an earlier run, and runs the
-//! other goals again.
+//! Prepares the state of a retry: the run that retries keeps some results of an earlier run, and
+//! runs the other goals again.
 
 use std::collections::HashSet;
 
@@ -34,8 +34,8 @@ impl RunState {
     }
 }
 
-/// Returns the outermost goal whose lists contain `goal`, directly or indirectly; `goal` itself if
-/// it is in no list.
+/// Returns the outermost goal of which `goal` is a member, directly or indirectly; `goal` itself if
+/// it is a member of no other goal.
 fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
     let mut owner = goal;
     let mut seen = 0;

@@ -32,15 +32,16 @@ pub(super) struct TurnWalk<'a> {
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Offset after the last tag. The `>` that ends this tag does not begin a Markdown quote.
+    /// Offset after the last tag. A Markdown quote cannot begin with the `>` before this offset,
+    /// because that `>` ends the tag.
     pub tag_end: usize,
-    /// The tag that was parsed last. It is kept because the tag after a child is often the open tag
-    /// of the next child.
+    /// The tag that was parsed last and is not used yet, or `None`. It is kept because the tag
+    /// after a child is often the open tag of the next child.
     opened: Option<OpenTag>,
 }
 
-/// Finds the last close tag of each name by a backward search. The search goes only as far back as
-/// the queries require.
+/// Backward search for the last close tag of each name. It goes only as far back as the queries
+/// require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
     /// Offset down to which the backward search has read the turn. For every name that has a close
@@ -67,8 +68,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// A tag that a search for a name has found. The tag is an open tag or a close tag, and has this
-/// name.
+/// A tag that a search for a name has found: an open tag or a close tag with that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -171,8 +171,8 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Finds the next open or close tag with exactly this name. Skips CDATA sections if `cdata` is
-    /// true.
+    /// Finds the next open or close tag with exactly the name `name`; `None` if there is none.
+    /// Skips CDATA sections if `cdata` is true.
     fn own_tag(
         &self,
         name: &[u8],
@@ -212,8 +212,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// If an open tag with this name begins at `at`, returns the offset after this tag. Returns
-    /// `None` for a self-closing tag and for any other text.
+    /// If an open tag with the name `name` begins at `at`, returns the offset after this tag.
+    /// Returns `None` for a self-closing tag and for any other text.
     fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
@@ -233,8 +233,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Whether a close tag with this name may come after the offset `from`. Until the turn has
-    /// ended, returns true, because such a tag may still arrive.
+    /// Whether a close tag with the name `name` may come after the offset `from`. Until the turn
+    /// has ended, returns true, because such a tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -250,7 +250,7 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds the close tag of the element `name`, whose content begins at `from`. Skips the close
-    /// tags of nested elements with the same name.
+    /// tags of nested elements with the same name. Returns `None` if the element is not closed.
     pub fn matching_close(
         &mut self,
         name: &[u8],
@@ -275,7 +275,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Finds the first close tag with this name, even if it closes a nested element.
+    /// Finds the first close tag with the name `name`, even if it closes a nested element. Returns
+    /// `None` if there is none.
     pub fn first_close(
         &mut self,
         name: &[u8],
@@ -292,9 +293,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. Returns `None` if the next tag
-    /// with this name is an open tag. The parser thereby distinguishes an element from a tag that a
-    /// sentence only mentions.
+    /// Returns the next tag with the name `name`, if it is a close tag. Returns `None` if it is an
+    /// open tag, or if no such tag follows. The parser thereby distinguishes an element from a tag
+    /// that a sentence only mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],

@@ -86,7 +86,7 @@ pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     escape::reference(text.get(..=end)?)
 }
 
-/// Returns the first character that XML does not allow.
+/// Returns the first character that XML does not allow; `None` if `text` has no such character.
 pub(super) fn illegal(text: &str) -> Option<char> {
     // Only control characters, U+FFFE and U+FFFF are illegal, so most text is decided byte by byte.
     let suspect = |b: u8| ((b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r')) | (b == 0xEF);

@@ -8,7 +8,8 @@ use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts tags inside a value. A tag counts only if an element around the value has the same name.
+/// Counter of the tags inside a value. It counts a tag only if an element around the value has the
+/// same name.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::limits;
 
-/// Extracts the parts of one model turn, such as actions and reasoning, while the text of the turn
-/// streams.
+/// Extractor of the parts of one model turn, such as actions and reasoning. It works while the text
+/// of the turn streams.
 #[derive(Debug)]
 pub struct Extractor {
     grammar: Arc<ActionGrammar>,
@@ -29,7 +29,7 @@ pub struct Extractor {
     is_cut: bool,
     /// Offset up to which all decisions about the turn are final, whatever bytes follow.
     decided: usize,
-    /// Offset of the end of the last tag before `decided`.
+    /// Offset after the last tag that ends before `decided`.
     tag_end: usize,
     /// Offset after the last item. The text that begins at this offset is not part of an item yet.
     text_from: usize,

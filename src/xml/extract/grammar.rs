@@ -30,8 +30,8 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] that are not also payload names of this agent. The comparison
-    /// ignores case.
+    /// The [`REASONING_NAMES`] that are not also payload names of the agent. The comparison ignores
+    /// case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -64,9 +64,9 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Rejects most names that are neither actions nor reasoning nor reserved. Turns contain many tags
-/// with such names, so the filter is fast: it checks only the first byte and the length of a name,
-/// without hashing.
+/// Filter that rejects most of the names that are neither actions nor reasoning nor reserved. Turns
+/// contain many tags with such names, so the filter is fast: it checks only the first byte and the
+/// length of a name, without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
@@ -151,24 +151,24 @@ impl ActionGrammar {
         self.reserved.iter().any(|known| known == local)
     }
 
-    /// Whether an action in some namespace has this local name.
+    /// Whether an action in some namespace has the local name `local`.
     pub(super) fn has_root_called(&self, local: &str) -> bool {
         self.roots.contains_key(local)
     }
 
-    /// Whether a root element with this local name may be an action, a reasoning block or a
+    /// Whether a root element with the local name `local` may be an action, a reasoning block or a
     /// reserved element.
     pub(super) fn means(&self, local: &str) -> bool {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// Whether a root element with this local name may be an action, a reasoning block or a
+    /// Whether a root element with the local name `local` may be an action, a reasoning block or a
     /// reserved element. Faster than [`Self::means`], but with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
 
-    /// Whether all actions with this local name have a namespace.
+    /// Whether all actions with the local name `local` have a namespace.
     pub(super) fn has_namespaced_root(&self, local: &str) -> bool {
         let qualified = |id: &ShapeId| self.shape(*id).is_some_and(|s| s.name.namespace.is_some());
         self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
@@ -209,7 +209,7 @@ impl ActionGrammar {
 
     /// Looks up the action with the name of a root element. A name with a namespace must match
     /// exactly. A bare name is looked up by its local name. If several actions have this local
-    /// name, the action without a namespace is returned.
+    /// name, the action without a namespace is returned. Returns `None` if no action has the name.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -231,8 +231,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name also finds a
-    /// child that has a namespace.
+    /// Returns the child of `parent` with the name `written`; `None` if there is no such child.
+    /// With `by_local_name`, a bare name also finds a child that has a namespace.
     pub(super) fn child(
         &self,
         parent: ShapeId,
@@ -270,7 +270,8 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
 }
 
 /// Returns the action whose name an unknown root element probably misspells. The two names may
-/// differ in upper and lower case, in hyphens or underscores, or in at most two characters.
+/// differ in upper and lower case, in hyphens or underscores, or in at most two characters. Returns
+/// `None` if no action has such a name.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

@@ -48,8 +48,8 @@ impl TurnWalk<'_> {
         Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
-    /// Returns the end of the run of backticks at `at`. If the run opens inline code, also returns
-    /// the end of that code.
+    /// Returns the end of the run of backticks at `at`, and the end of the inline code that the run
+    /// opens. The second value is `None` if the run opens no inline code.
     pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMoreBytes> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
@@ -112,7 +112,7 @@ impl TurnWalk<'_> {
 
     /// Returns the offset of the end of inline code. The code begins at `from`, after a run of
     /// `length` backticks. It ends with the next run of exactly as many backticks in the same
-    /// paragraph.
+    /// paragraph. Returns `None` if there is no such run.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);

@@ -56,7 +56,8 @@ pub struct Extraction {
     pub unknown_roots: Vec<String>,
 }
 
-/// One part of a turn.
+/// One part of a turn: text, reasoning, an action, or an element that could not be read as an
+/// action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExtractedItem {
     Text(String),
@@ -78,7 +79,7 @@ pub enum ExtractedItem {
     UnknownElement(UnknownElement),
 }
 
-/// A complete action.
+/// A complete action without defects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractedAction {
     /// The element of the action, with its resolved name.

@@ -99,8 +99,8 @@ impl PrefixScope {
     }
 }
 
-/// Returns the prefix that an attribute with this name declares; `None` if the attribute is no
-/// namespace declaration.
+/// Returns the prefix that an attribute with the name `attribute` declares; `None` if the attribute
+/// is no namespace declaration.
 pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
     match attribute {
         "xmlns" => Some(""),

@@ -49,8 +49,9 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block of quote lines around the offset `at`. Returns [`NeedMoreBytes`] while
-    /// more bytes may make the line of `at` a quote line or extend the block.
+    /// Returns the block of quote lines around the offset `at`; `None` if `at` is in no such block.
+    /// Returns [`NeedMoreBytes`] while more bytes may make the line of `at` a quote line or extend
+    /// the block.
     fn holding(
         &self,
         at: usize,

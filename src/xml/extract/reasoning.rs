@@ -25,8 +25,8 @@ pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "
 pub(super) struct PromptReasoning {
     /// Offset before which no reasoning tag begins.
     pub searched_to: usize,
-    /// Offset after the last tag before `searched_to`. The `>` that ends this tag does not begin a
-    /// Markdown quote.
+    /// Offset after the last tag before `searched_to`. A Markdown quote cannot begin with the `>`
+    /// before this offset, because that `>` ends the tag.
     tag_end: usize,
     /// Whether the search has ended, with or without a reasoning tag.
     pub is_decided: bool,
@@ -148,14 +148,15 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Finds the first close tag of the reasoning block that `tag` opens, between two offsets.
+    /// Returns the offset after the first close tag of the reasoning block that `tag` opens, if the
+    /// close tag begins between the two offsets.
     fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
         let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
     /// Returns the offset after the close tag at `at`, if this close tag ends the reasoning block
-    /// that `tag` opens.
+    /// that `tag` opens, otherwise `None`.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

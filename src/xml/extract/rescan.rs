@@ -6,8 +6,9 @@ use memchr::memchr3;
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Decides when undecided bytes are scanned again. The cost of a scan grows with the number of
-/// undecided bytes. All scans together cost at most a small multiple of the turn's length.
+/// Limiter that decides when undecided bytes are scanned again. The cost of a scan grows with the
+/// number of undecided bytes. All scans together cost at most a small multiple of the turn's
+/// length.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,
@@ -34,8 +35,8 @@ impl RescanLimiter {
     }
 }
 
-/// Converts byte offsets of a turn to lines and columns. If the offsets increase, each line is
-/// counted only once.
+/// Converter of a turn's byte offsets to lines and columns. If the offsets increase, it counts each
+/// line only once.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

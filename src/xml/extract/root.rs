@@ -60,9 +60,9 @@ impl TurnWalk<'_> {
     }
 
     /// Finds the end of a broken action; nothing before this end is executed. The action ends after
-    /// its close tag. Without a close tag, the action ends at the offset `defect.resume`. If this
-    /// offset is also `None`, the action usually ends with the turn. If its open tag is malformed,
-    /// and the defect is no unclosed or unknown child, the action ends after the open tag instead.
+    /// its close tag or, without a close tag, at the offset `defect.resume`. Without both, the
+    /// action usually ends with the turn. It ends after its open tag if this tag is malformed,
+    /// unless the defect is an unclosed or unknown child.
     fn broken(
         &mut self,
         tag: &OpenTag,

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// The result of parsing one piece of markup.
+/// The result of parsing one piece of markup: its end, and the item that it becomes.
 pub(super) struct WalkStep {
     /// Offset after the piece of markup.
     pub end: usize,
@@ -328,7 +328,7 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether a tag with this name is only text, whatever its attributes are.
+    /// Whether a tag with the name `name` is only text, whatever its attributes are.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let bytes = source.slice(name.clone());
@@ -355,8 +355,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the element with this name can have an end. This is so if its tag is self-closing,
-    /// or if the text may contain its close tag.
+    /// Whether the element with the name `name` can have an end. This is so if its tag is
+    /// self-closing, or if the text may contain its close tag.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

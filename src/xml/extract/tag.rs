@@ -53,8 +53,8 @@ impl TurnBytes<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
-    /// Whether a close tag with this name comes within the next few hundred bytes. Most close tags
-    /// do, so this check often saves a search of the whole turn.
+    /// Whether a close tag with the name `name` comes within the next few hundred bytes. Most close
+    /// tags do, so this check often saves a search of the whole turn.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -247,7 +247,7 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Returns the offset after the close tag with exactly this name at `start`; `None` if no such
+    /// Returns the offset after the close tag with the name `name` at `start`; `None` if no such
     /// tag begins there.
     pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         match (self.byte(start), self.byte(start + 1)) {

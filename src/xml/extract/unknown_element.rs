@@ -198,7 +198,7 @@ fn is_wrapper(name: &[u8]) -> bool {
     VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)
 }
 
-/// Whether `text` contains a close tag with this name.
+/// Whether `text` contains a close tag with the name `name`.
 fn holds_close(text: &[u8], name: &[u8]) -> bool {
     let pattern = [b"</", name].concat();
     let mut found = memmem::find_iter(text, &pattern);

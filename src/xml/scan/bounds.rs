@@ -6,7 +6,7 @@ use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// Counts the elements, the depth and the namespaces of the text that has been scanned so far.
+/// Counts of the elements, the depth and the namespaces of the text that has been scanned so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,

@@ -42,8 +42,9 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     found
 }
 
-/// Finds the first start tag with more attributes, or with more namespaces in scope, than the
-/// limits allow. libxml2 takes quadratic time for such tags.
+/// Returns the byte offset of the first start tag that has more attributes, or more namespaces in
+/// scope, than the limits allow; `None` if there is no such tag. libxml2 takes quadratic time for
+/// such tags.
 pub fn excess(text: &str) -> Option<usize> {
     let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();

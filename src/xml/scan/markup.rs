@@ -54,7 +54,7 @@ enum CutError {
     Flood,
 }
 
-/// Iterates over the markup of a text, from a given offset. Ends after the first error.
+/// Iterator over the markup of a text, from a given offset. Ends after the first error.
 pub(super) struct MarkupLexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -180,8 +180,9 @@ fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Returns the offset of the first byte for which `is_it` returns true. `far` is a vectorised
-/// search for the same bytes, for the part of `rest` after the first [`NEAR`] bytes.
+/// Returns the offset of the first byte for which `is_it` returns true; `None` if there is none.
+/// `far` is a vectorised search for the same bytes, for the part of `rest` after the first [`NEAR`]
+/// bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,
@@ -259,7 +260,7 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     }
 }
 
-/// Returns the offset of the next `>`, `"` or `'` from `at` on.
+/// Returns the offset of the next `>`, `"` or `'` from `at` on; `None` if none follows.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
     let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
     let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);

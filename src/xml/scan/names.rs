@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 
 use crate::xml::escape::is_xml_char;
 
-/// Searches for the first two bytes of U+FFFE and U+FFFF. Created once, because creating a searcher
+/// Searcher for the first two bytes of U+FFFE and U+FFFF. Created once, because creating a searcher
 /// costs more than a search in a short text.
 static NONCHARACTER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\xEF\xBF"));
 
@@ -67,7 +67,7 @@ fn is_further(c: char) -> bool {
         '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
-/// Returns the offset of the first character that XML 1.0 does not allow.
+/// Returns the offset of the first character that XML 1.0 does not allow; `None` if there is none.
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let controls = text.as_bytes().chunks(64).any(|chunk| {

@@ -100,7 +100,7 @@ impl<'a> NamespaceTable<'a> {
         })
     }
 
-    /// Returns the namespace of an element with this prefix.
+    /// Returns the namespace of an element whose name has the prefix `prefix`.
     pub fn of_element(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         let bound = self.bindings.iter().rev().find(|(bound, _)| *bound == prefix);
         match (bound, prefix) {
@@ -114,8 +114,8 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// Returns the namespace of an attribute with this prefix. The default namespace does not apply
-    /// to attributes.
+    /// Returns the namespace of an attribute whose name has the prefix `prefix`. The default
+    /// namespace does not apply to attributes.
     pub fn of_attribute(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         match prefix {
             "" => Ok(NamespaceId::NONE),

@@ -44,7 +44,8 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Parses a list of ` name = "value"`, each with white space before it.
+/// Parses a list of ` name = "value"`, each with white space before it. Returns `None` if the text
+/// is no such list, or if the list has more than three items.
 fn pseudo_attributes(mut rest: &str) -> Option<Vec<(&str, &str)>> {
     let mut list = Vec::new();
     loop {

@@ -28,7 +28,7 @@ impl<'a> TagAttribute<'a> {
 pub(super) struct StartTag<'a> {
     pub name: &'a str,
     pub attributes: Vec<TagAttribute<'a>>,
-    /// The violation that ended the parsing of the tag.
+    /// The violation that ended the parsing of the tag; `None` if the whole tag was parsed.
     pub broken: Option<ScanViolation>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> StartTag<'a> {
     }
 }
 
-/// Iterates over the attributes of a start tag, in order.
+/// Iterator over the attributes of a start tag, in order.
 pub(super) struct TagAttributes<'a> {
     rest: &'a str,
     offset: usize,

@@ -12,7 +12,7 @@ use super::tag::{StartTag, is_space};
 use super::{BrokenRule, ScanViolation, ScannedElement, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
-/// If a tag has more attributes than this, the check finds duplicates by hashing.
+/// Maximum number of attributes of a tag for which duplicates are found without hashing.
 const FEW: usize = 8;
 
 /// The root elements of a well-formed text.
@@ -20,7 +20,7 @@ const FEW: usize = 8;
 pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
     /// Offset and description of the first content outside the first root element, such as a second
-    /// root element or text.
+    /// root element or text. `None` if there is no such content.
     stray: Option<(usize, &'static str)>,
 }
 
@@ -115,7 +115,7 @@ struct FoundAttribute<'a> {
     offset: usize,
 }
 
-/// Checks that a text is well formed, and finds its root elements.
+/// Checker that a text is well formed, which also finds the root elements of the text.
 struct WellFormednessChecker<'a> {
     text: &'a str,
     /// Name and offset of every open element.

@@ -117,7 +117,8 @@ impl NativeTools {
         }
     }
 
-    /// Returns a tool name for `local`. Providers accept the name, and no other tool has it.
+    /// Returns a tool name for the payload name `local`, in a form that providers accept. No other
+    /// tool has the returned name.
     fn free(&self, local: &str) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
@@ -201,13 +202,14 @@ impl NativeTools {
         finals.map(|entry| entry.tool.name.clone()).collect()
     }
 
-    /// Returns the name of the tool for a payload name.
+    /// Returns the name of the tool for a payload name; `None` if there is no such tool.
     pub fn name_of(&self, word: &PayloadName) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         Some(&entry.tool.name)
     }
 
-    /// Returns an example call of the payload's tool, such as `search({"query":"x"})`.
+    /// Returns an example call of the payload's tool, such as `search({"query":"x"})`. Returns
+    /// `None` if there is no such tool, or no short example.
     pub fn example(&self, word: &PayloadName) -> Option<String> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         let arguments = match entry.place {

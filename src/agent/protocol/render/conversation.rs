@@ -172,13 +172,13 @@ pub fn conversation(
 }
 
 impl ConversationForm {
-    /// Whether the native calls of this turn are rendered as blocks of the provider's API.
+    /// Whether the native calls of `turn` are rendered as blocks of the provider's API.
     fn is_native(&self, turn: &ModelText) -> bool {
         self.provider.as_ref() == Some(&turn.provider)
     }
 }
 
-/// Returns the message of a turn.
+/// Returns the turn of a model as a message of the conversation.
 fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     let mut blocks = Vec::new();
     if form.is_native(turn) {
@@ -197,7 +197,7 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     ChatMessage { role: ChatRole::Assistant, blocks }
 }
 
-/// Renders the user message that follows a turn.
+/// Builder of the user message that follows a turn of the model.
 struct SegmentRenderer<'a> {
     form: &'a ConversationForm,
     turn: Option<&'a ModelText>,

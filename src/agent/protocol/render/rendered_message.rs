@@ -22,7 +22,7 @@ pub(super) enum RenderedMessage<'a> {
         text: Cow<'a, str>,
         payload: bool,
     },
-    /// A message that the prompt shows as this text alone, without the element `tool_result` around
+    /// A message that the prompt shows as a plain text, without the element `tool_result` around
     /// it. An example is a request of a client.
     Plain(String),
 }
@@ -226,7 +226,7 @@ fn reply<'a>(
     ))
 }
 
-/// Whether a reply with this local name states a failure.
+/// Whether a reply with the local name `local` states a failure.
 fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }

@@ -159,7 +159,7 @@ impl XmlFinalPolicy<'_> {
     }
 
     /// Parses the element of a report. `whole` is the element as the model wrote it, with the
-    /// missing end tag appended.
+    /// missing end tag appended. Returns `None` if the text contains no complete action.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
@@ -169,7 +169,7 @@ impl XmlFinalPolicy<'_> {
     }
 }
 
-/// Explains how the model can end its task. The model reads this feedback in its next turn.
+/// Returns the part of the feedback to the model that explains how the model can end its task.
 pub(super) fn how(finals: &AgentFinals) -> String {
     let form = TurnSlots::form(&finals.format);
     format!("the final report is written as {form}, with the nonce of the latest notice")

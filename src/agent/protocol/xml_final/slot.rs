@@ -20,9 +20,10 @@ pub struct TurnSlots {
 
 /// Reason why an unknown element is none of this turn's slots, although the model meant a slot.
 pub(super) enum SlotMismatch {
-    /// The name does not contain the nonce of this turn.
+    /// The name of the element does not contain the nonce of the turn.
     Nonce,
-    /// The name contains the nonce of this turn, but the turn has no slot of this name.
+    /// The name of the element contains the nonce of the turn, but the turn has no slot of this
+    /// name.
     Slot,
 }
 

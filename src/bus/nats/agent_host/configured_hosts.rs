@@ -29,7 +29,7 @@ impl ConfiguredHosts {
     }
 
     /// Adds the host of a new config. If there are then too many hosts, removes and returns the
-    /// host of the oldest config. The caller must drain the returned host.
+    /// host of the oldest config, which the caller must drain. Otherwise returns `None`.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));
@@ -39,8 +39,8 @@ impl ConfiguredHosts {
         None
     }
 
-    /// Passes a delivery to the host of the delivery's config. If no host has this config, fails
-    /// with the digest of the newest config.
+    /// Passes a delivery to the host of the delivery's config. If no host has this config, returns
+    /// the digest of the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let host = {
             let hosts = self.all();
@@ -56,7 +56,8 @@ impl ConfiguredHosts {
         Ok(())
     }
 
-    /// Cancels a delivery, whichever host has it.
+    /// Sends the cancellation of a delivery to every host, because any of them may have the
+    /// delivery.
     pub(super) fn cancel(&self, call: CallId, attempt: Attempt) {
         self.hosts().iter().for_each(|host| host.cancel(call, attempt));
     }

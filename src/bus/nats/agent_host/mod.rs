@@ -158,7 +158,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Waits for the end of all running deliveries, and sends their answers.
+    /// Returns a future that ends when all running deliveries have ended and their answers are
+    /// sent.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let relay = self.relay.clone();
         let hosts = self.hosts.hosts();
@@ -221,8 +222,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Sends a keep-alive for each delivery in progress. Also announces the presence of the agent,
-    /// once on each connection, unless `is_leaving` is set.
+    /// Sends a keep-alive for each delivery in progress. Also announces once on each connection
+    /// that the agent is present, unless the agent is leaving (`is_leaving`).
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();

@@ -149,7 +149,7 @@ impl RemoteSink {
         }
     }
 
-    /// Sends a request until the pump responds. Gives up after
+    /// Sends a request, and repeats it until the pump responds. Gives up after
     /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     async fn ask(
         &self,

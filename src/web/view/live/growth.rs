@@ -44,7 +44,7 @@ pub(in super::super) struct GrowthFollower {
 struct FollowerShared {
     /// Lock: held only to read or update the followed trees, never across an await.
     trees: Mutex<FollowedTrees>,
-    /// Notified when a page is opened.
+    /// Notifies the follower that a live page was opened.
     opened: Notify,
 }
 

@@ -76,7 +76,7 @@ fn next_keep_alive() -> Instant {
 /// A page that is open in a browser.
 struct LivePage {
     followed: FollowedPage,
-    /// The state that was last sent to the page.
+    /// The state that was last sent to the page; `None` before the first.
     shown: Option<ContentState>,
     calls: Option<ModelCallFeed>,
     keep_alive: Instant,
@@ -103,9 +103,9 @@ impl LivePage {
         }
     }
 
-    /// Returns an event if the page does not know the present state yet. The page was drawn before
-    /// its first event and may be out of date, so the first event makes the page reload its
-    /// content.
+    /// Returns an event if the page does not know the present state yet, and otherwise `None`. The
+    /// page was drawn before its first event and may be out of date, so the first event makes the
+    /// page reload its content.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);

@@ -18,9 +18,9 @@ use crate::schema::{
 /// Kinds of content that a text field cannot express.
 const WITHOUT_TEXT: [&str; 4] = ["anything", "empty", "elements", "any element"];
 
-/// Kind of the field that asks whether an optional part of the payload is included.
+/// Kind of the field in which a person includes or leaves out an optional part of the payload.
 const ADD_IT: &str = "add it,";
-/// Kind of the field that asks which of several alternative parts of the payload is included.
+/// Kind of the field in which a person chooses one of several alternative parts of the payload.
 const ONE_OF: &str = "one of";
 
 /// Draws the fields of a payload; returns `None` if a form would have too many fields.
@@ -141,7 +141,7 @@ impl FieldDrawing<'_> {
         }
     }
 
-    /// Draws the field that asks whether an optional part of the payload is included.
+    /// Draws the field in which a person includes or leaves out an optional part of the payload.
     fn question(&self, path: &str) -> Markup {
         let choices = ["yes", "no"].map(str::to_owned).to_vec();
         let content =

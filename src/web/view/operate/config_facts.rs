@@ -91,7 +91,8 @@ pub(super) struct SharedConfigFacts {
 }
 
 impl SharedConfigFacts {
-    /// Returns the facts that were loaded last, even if the files have changed since then.
+    /// Returns the facts that were loaded last, even if the files have changed since then. Returns
+    /// `None` before the first load.
     pub fn known(&self) -> Option<Arc<ConfigFacts>> {
         self.loaded().map(|loaded| Arc::clone(&loaded.facts))
     }

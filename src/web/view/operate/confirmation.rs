@@ -300,7 +300,8 @@ fn signed_requests(
     requests.collect()
 }
 
-/// Reads the signature that the browser made with this person's key.
+/// Reads from a form the signature that the browser made. Fails if there is no signature, or if its
+/// key is not a key of the person.
 fn signature(
     context: &ActionContext,
     form: &UrlQuery,

@@ -38,7 +38,7 @@ pub(super) fn fork_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
 
-/// The fork point, and the data for drawing its form.
+/// The fork point of a fork that a person prepares, and the data for the form of the fork.
 struct ForkDraft {
     context: ActionContext,
     /// The message that the person chose. The fork may begin at an earlier message.
@@ -103,8 +103,9 @@ impl ForkDraft {
         Ok(Self { context, named, point, payload })
     }
 
-    /// Returns the recorded payload. The fork begins with this payload if the person enters no
-    /// other.
+    /// Returns the recorded payload with which the fork begins if the person enters no other
+    /// payload. Returns `None` if the fork does not begin at a request, or if the payload was
+    /// redacted.
     fn recorded(&self) -> Option<&str> {
         let request = self.point.request.as_ref()?;
         request.payload.as_ref().map(|payload| payload.as_str())
@@ -372,7 +373,7 @@ impl ForkDraft {
 enum RequestState {
     /// The person has not chosen yet.
     Open,
-    /// The unchanged request of the thread from which the fork is made.
+    /// The fork begins with the unchanged request of the source thread.
     Recorded,
     /// The person has changed the request, and has not permitted a call of the recipient with the
     /// changed request. This call waits for an approval.
@@ -444,7 +445,7 @@ struct LocatedRecord {
     payload: String,
 }
 
-/// Finds the record with a message.
+/// Finds the record that contains a message.
 async fn record_of(
     context: &ActionContext,
     message: MessageId,

@@ -151,7 +151,7 @@ pub(super) fn decision(
     ServiceRequest::Decide(DecisionRequest { message, partition: None, by, what, origin })
 }
 
-/// Reads the message id from a query.
+/// Reads the message id from the query of a URL.
 pub(super) fn message(query: &UrlQuery) -> Result<MessageId, OperateFailure> {
     let text = query.get("message").unwrap_or_default();
     text.parse().map(MessageId).map_err(|_| {

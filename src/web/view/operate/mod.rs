@@ -117,7 +117,7 @@ impl OperateFailure {
         Self { status, title, text: text.into() }
     }
 
-    /// Creates the failure for a request that names something that this page cannot find.
+    /// Creates the failure for a request that names something that cannot be found.
     fn missing(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }

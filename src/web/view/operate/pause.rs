@@ -111,7 +111,7 @@ struct PauseOverview {
     /// The pauses in force and the open work; `None` if an index cannot be read at present.
     facts: Option<PauseFacts>,
     must_sign: bool,
-    /// Why no action is possible at present.
+    /// Reason why no action is possible at present; `None` if actions are possible.
     problem: Option<String>,
 }
 
@@ -262,7 +262,8 @@ fn work(work: &OpenWorkCounts) -> Markup {
 }
 
 /// Writes how many open calls a pause with cancellation cancels, and how many stay open. Such a
-/// pause cancels only the calls that a listener has. `auxiliary` is the verb before "cancelled".
+/// pause cancels only the calls that are with a listener. `auxiliary` is the verb before
+/// "cancelled".
 fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     let stay = [
         (work.queued, "queued", "queued"),
@@ -290,7 +291,7 @@ fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     }
 }
 
-/// Shows a page that asks the person to confirm a pause or a resume.
+/// Shows a page on which a person confirms a pause or a resume.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

@@ -80,7 +80,7 @@ impl PendingActions {
     }
 
     /// Removes and returns the action that a token of this session confirms. Returns `None` if the
-    /// action was already taken or has waited too long.
+    /// session has no such action, or if the action was already taken or has waited too long.
     pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
         let token = Digest::of(token.as_bytes());
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);

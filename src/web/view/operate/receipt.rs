@@ -72,8 +72,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
     }
 }
 
-/// Returns the record of a retry. This record is one of the last records in the tree of the new
-/// message.
+/// Returns the record of a retry; `None` if this record is not among the last
+/// [`limits::WEB_RECEIPT_RECORDS`] records in the tree of the new message.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -147,7 +147,7 @@ fn find(index: &IndexReader, request: &ServiceRequest) -> Result<FoundReceipt, i
     Ok(FoundReceipt { record, concerned, next, left: all.saturating_sub(is_listed.into()) })
 }
 
-/// Returns the message that an action decides about or retries.
+/// Returns the message that an action decides about or retries; `None` for any other action.
 fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     match request {
         ServiceRequest::Decide(decision) => Some(decision.message),
@@ -156,7 +156,8 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of the action. Reads the journal, because the index may lag behind the
+/// Returns the newest record of the action; `None` if no record of the action is among the last
+/// [`limits::WEB_RECEIPT_RECORDS`] records. Reads the journal, because the index may lag behind the
 /// journal.
 fn newest_record(
     index: &IndexReader,
@@ -173,7 +174,7 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
-/// Whether the record with this input came from `request`. Two requests about the same object
+/// Whether a record with the input `input` came from `request`. Two requests about the same object
 /// differ in their signature or their note.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
@@ -319,8 +320,8 @@ fn concerned_thread(record: &Record) -> Option<&ThreadId> {
     }
 }
 
-/// Returns the name of the person whose action is this input; `None` for an input that is not an
-/// action of a person.
+/// Returns the name of the person whose action `input` is; `None` if `input` is no action of a
+/// person.
 fn person_of(input: &Input) -> Option<&ListenerName> {
     match input {
         Input::Decided { by, .. } | Input::Cancel { by, .. } => Some(by),
@@ -331,7 +332,8 @@ fn person_of(input: &Input) -> Option<&ListenerName> {
     }
 }
 
-/// Returns the reason that is sent to the caller of a refused or cancelled call.
+/// Returns the reason that is sent to the caller of a refused or cancelled call; `None` for any
+/// other action.
 fn reason_of(input: &Input) -> Option<&str> {
     match input {
         Input::Decided { decision: Decision::Refuse { reason }, .. }

@@ -18,7 +18,7 @@ use crate::thread::{Fact, Input, Record};
 
 use super::super::payload_text::payload_line;
 
-/// The kind of failure of a call that failed because a budget had too little left.
+/// Kind of the failure of a call for which a budget had too little left.
 const BUDGET_SPENT: &str = "budget-spent";
 
 /// Kinds of failures after which the listener may already have done the work of the call.
@@ -27,7 +27,7 @@ const CUT_OFF: [&str; 4] = ["timeout", "crashed", "unreachable", "lost"];
 /// The expected result of a retry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) enum RetryOutlook {
-    /// The message is sent again.
+    /// The organism is expected to send the message again.
     #[default]
     Sent,
     /// The organism sends the message only after a separate confirmation by the person. The text is
@@ -41,8 +41,7 @@ pub(in super::super) enum RetryOutlook {
 /// Content of a row in the list of messages that may be retried.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct RetryFacts {
-    /// Local name of the payload; empty if the payload does not begin with
-    /// an element.
+    /// Local name of the payload; empty if the payload does not begin with an element.
     pub name: String,
     /// Beginning of the payload on one line.
     pub payload: String,
@@ -84,7 +83,7 @@ struct RetriedPayload<'r> {
     sender: &'r ListenerName,
     /// The recipient of the call; `None` for a refused submission.
     to: Option<&'r ListenerName>,
-    /// The rule by which the submission was refused.
+    /// The rule by which the submission was refused; `None` for a failed call.
     rule: Option<RefusalRule>,
     is_unknown: bool,
 }
@@ -230,7 +229,8 @@ fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<Retr
     Some(RetryOutlook::NeedsChange(text))
 }
 
-/// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
+/// Whether the outcome of the message, or of an earlier message that the message retries, is
+/// unknown.
 fn has_unknown_outcome(
     index: &IndexReader,
     message: &RetryMessage,
@@ -245,7 +245,7 @@ fn has_unknown_outcome(
     Ok(source.is_ok_and(|source| source.is_unknown))
 }
 
-/// Returns the newest failure of a call.
+/// Returns the newest failure of a call; `None` if the index has none.
 fn last_fault(index: &IndexReader, id: MessageId) -> Result<Option<IndexedError>, index::Error> {
     let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(None) };
     let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(None) };

@@ -42,6 +42,7 @@ pub(super) enum ActionResult {
 pub(super) struct DoneAction {
     pub text: String,
     /// The thread that the action created or continued, with the label of the link to this thread.
+    /// `None` if there is no thread to link to.
     pub thread: Option<(&'static str, ThreadId)>,
     /// The messages that the action sent.
     pub messages: Vec<MessageId>,

@@ -186,7 +186,7 @@ pub(in super::super) fn cost(spent: Spending) -> String {
 }
 
 /// Returns the currency in which the model calls of a thread, or of the threads beneath it, were
-/// paid.
+/// paid; `None` if no price is known.
 fn currency_of(index: &IndexReader, thread: &ThreadId) -> Result<Option<String>, index::Error> {
     let Some(position) = index.first_priced(thread)? else { return Ok(None) };
     Ok(index.turn_at(position)?.and_then(|turn| turn.currency))
