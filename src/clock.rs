@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub i64);
 
 impl Time {
-    /// Reads the system clock. Called only by drivers and hosts; all other code gets the time as an
-    /// argument.
+    /// Reads the system clock. Pure code, such as the core of the pump, must not call this
+    /// function, but gets the time as an argument.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
@@ -26,7 +26,8 @@ impl Time {
         Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the time from `earlier` to this instant; zero if the clock went back.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is the later one of the
+    /// two.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

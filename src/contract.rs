@@ -39,8 +39,8 @@ pub use undo::UndoRule;
 pub use vocabulary::{Meaning, Vocabulary, VocabularyError};
 use vocabulary::{agents_sharing_a_name, vocabulary_of};
 
-/// A map from names of the config to values. Its hasher is fast, because the pump looks up several
-/// names for each message.
+/// A map from names that the config declares to values. Its hasher is fast, because the pump looks
+/// up several names for each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The kind of a listener or client that the config declares.
@@ -69,8 +69,8 @@ pub enum Role {
 /// if all of them accept its payload name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
-    /// The result holds the reply of each peer, or the error of a peer that failed, in config
-    /// order.
+    /// The result holds, for each peer in config order, the peer's reply, or an error if the peer
+    /// failed.
     #[default]
     #[serde(rename = "all")]
     All,
@@ -119,8 +119,8 @@ pub struct Contract {
     /// Maximum number of calls in the listener's queue. The pump refuses further calls as `busy`.
     #[serde(rename = "backlog")]
     pub backlog: usize,
-    /// Maximum actions of one turn of an agent. Each further action is refused, and the agent gets
-    /// the refusal.
+    /// Maximum number of actions in one turn of an agent. Each further action is refused, and the
+    /// agent gets the refusal.
     #[serde(rename = "actions_per_turn")]
     pub actions_per_turn: u32,
     /// Which calls to the listener need an operator's approval.
@@ -143,11 +143,11 @@ pub struct Contract {
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
     /// The client in whose name processes of this listener may send requests to the pump. `None` if
-    /// they may send none.
+    /// they may send no requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// Names of the primitives, such as `wait`, that this listener may use; `None` if the config
-    /// does not list any.
+    /// Names of the primitives, such as `wait`, that this listener may use. If the config lists
+    /// none, this is `None`, and the listener's role decides.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
     /// Payloads with which agents answer the typed goals of this workflow. A goal is typed if the
@@ -219,7 +219,7 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns all conflicts between names.
+    /// Returns each payload name that would have two meanings or would be ambiguous.
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
@@ -277,7 +277,7 @@ impl Contracts {
         self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
     }
 
-    /// Returns the agents that workflows may send goals to, in config order.
+    /// Returns the agents to which workflows may send goals, in config order.
     pub fn agents_with_goals(&self) -> impl Iterator<Item = &ListenerName> {
         let has_goals = |name: &&ListenerName| {
             self.vocabulary(name).is_some_and(|vocabulary| vocabulary.has_goals())

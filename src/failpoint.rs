@@ -75,8 +75,8 @@ struct ArmedFailpoint {
     /// have this prefix. If `None`, the failpoint counts every pass.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// Path of a file. A program thread at the failpoint waits until this file exists. `None` if
-    /// the process aborts instead.
+    /// Path of a file. An operating-system thread at the failpoint waits until this file exists.
+    /// `None` if the process aborts instead.
     until: Option<PathBuf>,
 }
 

@@ -78,7 +78,7 @@ pub const PATTERN_REPEATS_MAX: u64 = 10_000;
 /// Bytes that one libxml2 parser context reads before a new context replaces it. A context keeps
 /// every name that it has read, so its memory grows.
 pub const PARSER_BYTES: usize = 4 << 20;
-/// Maximum compiled schemas that one thread keeps.
+/// Maximum compiled schemas that one OS thread keeps.
 pub const GRAMMARS_MAX: usize = 1_024;
 /// Maximum elements of an example payload that is generated from a schema.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
@@ -202,9 +202,9 @@ pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
-/// Default maximum number of consecutive failed rounds of one call. A round consists of the
-/// messages that the call's listener receives together after one of its outcomes. A round has
-/// failed if every result in it is a failure.
+/// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
+/// for example of further calls, that the listener of the call gets together in one delivery. A
+/// round has failed if every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 /// Number of consecutive failed rounds of a call after which backoff begins: organism then delays
@@ -230,8 +230,8 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Number of stray answers at which the pump replaces a child process. An answer is stray if it
-/// names another attempt, that is, another hand-over of a call, than the one that the process
+/// Number of stray answers at which the pump replaces a child process. An attempt is one hand-over
+/// of a call. An answer is stray if it names another attempt than the one that the process
 /// currently handles.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
@@ -259,8 +259,8 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// that a playback model plays. If the recording is larger, the stored config contains only its
 /// digest.
 pub const STORED_RECORDING_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of the chunks in which playback streams a recorded turn, so that tests get a
-/// stream of several chunks.
+/// Maximum bytes of each chunk in which playback streams a recorded turn. The chunks are small, so
+/// that tests get a stream of several chunks.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const PLAYBACK_CHUNK_DELAY_MAX: Duration = Duration::from_secs(10);
 
@@ -275,7 +275,7 @@ pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MODEL_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MODEL_TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// Time limit for a connection to one address of a host that has several addresses. The last
+/// Time limit for a connection to one address of a host name that has several addresses. The last
 /// address has no such limit.
 pub const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum bytes of one line of an event stream.
@@ -402,15 +402,15 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls whose results clients await before a pump looks for clients that no
-/// longer wait, and removes them.
+/// Minimum number of calls for whose results clients wait, before a pump looks for clients that no
+/// longer wait and removes them.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump. Held calls do not count. Messages of a tree do not count
 /// while its open calls wait only for persons or timers.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Number of messages in flight that do not count towards [`IN_FLIGHT_MAX`], for each call that is
-/// held or has a timer. These messages are exempt only while every open call of the tree waits for
-/// a person or a timer. Further messages of the tree count, so that a listener cannot collect
+/// Number of uncounted messages for each call that is held or has a timer, in a tree whose open
+/// calls all wait for persons or timers. Uncounted messages in flight do not count towards
+/// [`IN_FLIGHT_MAX`]. Further messages of the tree count, so that a listener cannot collect
 /// messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
@@ -434,8 +434,8 @@ pub const CHECKPOINT_COPY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum checkpoints that wait to be copied. Beyond this number, the oldest checkpoint is
 /// dropped.
 pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
-/// Number of records after which the table of thread trees in SQLite is updated. Readers scan newer
-/// records, which are not in the table yet.
+/// Number of records after which the table of thread trees in SQLite is updated. Readers must scan
+/// the records that are newer than the table.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes of SQLite's write-ahead log after which the contents of the log are moved into the
 /// database file.
@@ -449,8 +449,8 @@ pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
 /// Maximum time that a commit waits while another program's SQL statement locks the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum records that a journal scan reads in one transaction, so that no reader holds back the
-/// write-ahead log.
+/// Maximum records that a journal scan reads in one transaction. A longer transaction would keep
+/// SQLite from emptying the write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
 /// Number of records that a journal scan reads, parses and checks as one chunk. These records fit
 /// into the processor's caches.
@@ -459,8 +459,8 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum number of reports that are queued for one client that waits for a call. The reports name
-/// waiting calls in the client's tree; further reports are dropped.
+/// Maximum number of reports that are queued for one client. A client that waits for a call gets
+/// reports about other waiting calls of the same tree. Further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Time after which a model call is reported to the clients that wait for a call of the same tree.
 /// The time begins when the model call begins or changes its state.
@@ -493,13 +493,13 @@ pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused the
 /// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump requests the texts that models stream from the hosts of its agents. The
-/// pump sends these requests only while its live channel has readers.
+/// Interval at which a pump repeats its request to the hosts of its agents for the texts that
+/// models stream. The pump sends these requests only while its live channel has readers.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends the texts that models stream.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends streamed texts to a pump after the last request of the
-/// pump for them.
+/// Time for which a host of agents sends streamed texts to a pump after the pump's last request for
+/// such texts.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause of a model route that a provider can request.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -538,7 +538,7 @@ pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
 /// Maximum attempts of one call that a timeline of the web view shows. The same maximum applies to
-/// the waits and to the turns of the call.
+/// the periods in which the call waited for a person, and to the turns of the call.
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
@@ -590,7 +590,7 @@ pub const WEB_RAW_CHARS: usize = 100_000;
 pub const WEB_WAITING_COUNTED: u64 = 100;
 /// Maximum time that a page waits while the web view looks for a running organism.
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
-/// Minimum interval at which the web view looks for an organism on its host.
+/// Minimum interval at which the web view looks for an organism on the same machine.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree that the web view reads to show an earlier state of a thread, a graph
 /// of goals or a comparison of threads. For a tree with more records, it shows none of these.
@@ -603,7 +603,7 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time after the web view has verified the journals before it verifies them again.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records in the journal after the record of the oldest held call of a thread.
+/// Maximum number of records between the oldest held call of a thread and the end of the journal.
 /// If there are more, the page of the thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
@@ -641,8 +641,8 @@ pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 /// Maximum bytes of a form with an action, such as an answer. The limit leaves room for the escapes
 /// of the form's encoding.
 pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
-/// Maximum payload fields for which the web view shows a form. A payload with more fields is
-/// written as XML.
+/// Maximum payload fields for which the web view shows a form. For a payload with more fields, a
+/// person must write XML.
 pub const WEB_FORM_FIELDS_MAX: usize = 200;
 /// Maximum actions that wait for a confirmation in the web view. Beyond this number, the oldest
 /// action is dropped.
@@ -679,11 +679,11 @@ pub const MEMORY_TREES_MAX: usize = 10_000;
 /// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
 /// that was read last is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum records that the index of a tree keeps for threads that have yet to read them. Each of
-/// these records opened several threads.
+/// Maximum records that the index of a tree keeps in memory, because they have yet to be read for
+/// further threads. Each of these records opened several threads.
 pub const MEMORY_SHARED_RECORDS_MAX: usize = 8;
-/// Maximum total bytes of the records that the index of a tree keeps for threads that have yet to
-/// read them.
+/// Maximum total bytes of the records that the index of a tree keeps in memory, because they have
+/// yet to be read for further threads.
 pub const MEMORY_SHARED_BYTES_MAX: usize = 8 << 20;
 /// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;
@@ -720,7 +720,7 @@ pub const WAITING_TREES_MAX: usize = 16_384;
 /// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
-/// [`RESTING_TREES_MAX`] before it evicts them. So one eviction removes many of them.
+/// [`RESTING_TREES_MAX`] before it evicts trees or keys. So one eviction removes many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -730,9 +730,9 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
 /// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of the latest uses of heads, over all trees, whose heads stay in memory. A head is the
-/// last record of a tree. A head is used when its tree gets a record, and when the head is loaded
-/// into memory.
+/// Number of latest uses of heads, over all trees. A head, which is the last record of a tree,
+/// stays in memory while one of these uses is a use of it. A head is used when its tree gets a
+/// record, and when the head is loaded into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads without
 /// recent uses from memory to a working file. The number is large, so that each move writes many
@@ -752,8 +752,8 @@ pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
 /// Maximum number of snapshots in a row that build on their predecessor. After this number, the
 /// next snapshot is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
-/// Number of bytes of texts that the writer of a snapshot collects before it stores them in one
-/// transaction.
+/// Number of bytes of encoded trees and client keys that the writer of a snapshot collects before
+/// it stores them in one transaction.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
 /// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
 /// multiplied by this factor.
@@ -822,7 +822,7 @@ pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
 /// Total time for which an agent's host repeats a request to the pump before it gives up. No work
-/// is lost then: a pump that was restarted in this time has delivered the turn again.
+/// is lost then: a pump that was restarted in this time has delivered the agent's call again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -934,7 +934,8 @@ pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without a keep-alive after which a pump that serves a request over NATS counts as dead.
 pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Timeout for the first keep-alive of a response over NATS, which a pump sends at once.
+/// Timeout for the first keep-alive of a response over NATS. A pump sends the first keep-alive at
+/// once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a pump serves one request over NATS. After this time, a client that still
 /// waits repeats its request. So a pump does not go on serving clients that have left.
@@ -951,7 +952,7 @@ pub const SERVICE_CHUNK_BYTES: usize = 512 << 10;
 pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which an operator's signature is valid.
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
-/// Maximum time by which the clock of an operator's host may be ahead of the pump's clock.
+/// Maximum time by which the clock of an operator's machine may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
 /// Minimum characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
@@ -1008,10 +1009,12 @@ pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 pub const ALERT_CHECKS: u32 = 2;
 /// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
-/// Maximum number of records that a start reads to restore the raised alerts. It reads them from
-/// the reserved thread for records that belong to no tree, such as reports of alerts.
+/// Maximum number of records that a pump reads at its start to restore the raised alerts. These
+/// records are in the reserved thread for records that belong to no tree, such as reports of
+/// alerts.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
-/// Maximum number of earlier records that a start reads again to count causes of alerts.
+/// Maximum number of earlier records that a pump reads again at its start to count causes of
+/// alerts.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
 /// Maximum number of records that are read at once to find alerts.
 pub const ALERT_PAGE_RECORDS: u64 = 500;

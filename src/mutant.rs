@@ -227,7 +227,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 
-/// Returns the names of the active mutants, separated by commas; `None` if there are none. An
+/// Returns the names of the active mutants, separated by commas; `None` if no mutant is active. An
 /// active mutant deliberately breaks one safety rule in this process, to prove that the tests of
 /// the rule can fail.
 #[cfg(debug_assertions)]

@@ -27,7 +27,7 @@ pub struct TraceParent {
     flags: u8,
 }
 
-/// Id of a span: one piece of work of a trace.
+/// Id of a span, which is one piece of work of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(u64);
 
@@ -72,7 +72,7 @@ impl SpanId {
         Self(low.max(1))
     }
 
-    /// Returns the id of one delivery's span.
+    /// Returns the id of the span of one delivery of `call`.
     pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
         Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
     }

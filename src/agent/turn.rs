@@ -47,7 +47,7 @@ pub struct AgentOptions {
     pub max_iterations: u32,
     pub final_format: FinalFormat,
     pub final_by: FinalMode,
-    /// Whether the model may or must call native tools. If not set, the provider's default applies.
+    /// Whether the model may or must call native tools. `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
     /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets one in only
     /// two cases: with `xml-final`, because the notice names the slots, and if the context window
@@ -130,9 +130,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. The model call may need several requests; before each one is
-    /// sent, its cost is reserved through `context`. If the turn is cancelled, the stream of the
-    /// model is closed immediately.
+    /// Takes one turn for a delivery. The model call may need several requests. The cost of each
+    /// request is reserved through `context` before the request is sent. If the turn is cancelled,
+    /// the stream of the model is closed immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -284,8 +284,9 @@ impl ModelAgent {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol and the tool choice for a call. The tool choice is never `Required` if
-    /// the call has an untyped goal, because plain text answers such a goal.
+    /// Returns the protocol and the tool choice for a call. A tool choice of `None` leaves the
+    /// provider's default. The tool choice is never `Required` if the call has an untyped goal,
+    /// because plain text answers such a goal.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -434,8 +435,8 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns, as [`Spent`], why the agent may take no further turn for this call. Returns `None`
-    /// if the answered turn ended the call, or if the call has turns left.
+    /// Returns the reason why the agent may take no further turn for this call. Returns `None` if
+    /// the answered turn ended the call, or if the call has turns left.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -486,8 +487,8 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The payloads that answer and delegate a goal. They differ between goals, so an agent has one
-/// protocol for each combination of them.
+/// The pair of payloads with which an agent answers and delegates a goal. Goals may have different
+/// pairs, so an agent has one protocol for each pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
@@ -591,8 +592,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output that the agent wrote earlier in the same call. Checks
-    /// only the agent's last turn for text and native calls.
+    /// Whether the request contains output that the agent wrote earlier in the same call. True if
+    /// the call had a turn before, and the agent's last turn contains text or native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

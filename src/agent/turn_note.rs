@@ -1,5 +1,5 @@
-//! The note `model-turn`, with the recorded data of one model call. A person can examine the call
-//! with it, and the program can rebuild the prompt.
+//! The note `model-turn`, with the recorded data of one model call. A person can use it to examine
+//! the call, and the program to rebuild the prompt.
 
 use std::fmt::Write as _;
 

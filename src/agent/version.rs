@@ -38,7 +38,7 @@ impl RendererVersion {
     /// rendered again only if the turn's version is among them.
     pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
 
-    /// Returns the name of the version in records.
+    /// Returns the name under which records state the version.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V3 => "3",

@@ -43,8 +43,8 @@ pub(super) struct CopyDifference {
     pub file: PathBuf,
 }
 
-/// A copy of a checkpoint that is newer than the last checkpoint in the journal. A backup of a
-/// journal can lack its newest checkpoints.
+/// A copy of a checkpoint that is newer than the last checkpoint in the journal. A journal that is
+/// a backup can lack the newest checkpoints.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -59,7 +59,8 @@ pub(super) struct CopyEvidence {
     /// Whether the auditor named a state directory. This is true even if the option
     /// `distrust_state` excludes the copies in this directory from the proof.
     has_state: bool,
-    /// Reason why the configured directory has no copy for the journal. `None` if it has one.
+    /// Reason why the configured directory has no copy for the journal. `None` if it has a copy,
+    /// cannot be read or is not configured.
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself, at the time at which the copies of
     /// checkpoints were read.
@@ -76,8 +77,9 @@ pub(super) struct CopyEvidence {
 }
 
 impl CopyEvidence {
-    /// Reads the copies of the checkpoints of `journal`, whose files are in the directory `data`.
-    /// `due` is the position of the last checkpoint that the journal itself contains.
+    /// Reads the copies of the checkpoints of the journal with the id `journal`, which is in the
+    /// directory `data`. `due` is the position of the last checkpoint that the journal itself
+    /// contains.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -193,10 +195,10 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the copies from [`CopyEvidence::set_later_aside`] that cover exactly the records in
-    /// `heads`. An equal copy has the same Merkle root as these records, and proves them if the
-    /// copy is kept outside the directories of the journal and of its key. Any other copy is added
-    /// to the differences.
+    /// Compares the copies from [`CopyEvidence::set_later_aside`] with `heads`, up to the last
+    /// record in `heads`. A copy is equal if it is genuine, ends at this record and has the same
+    /// Merkle root. An equal copy proves the records if it is kept outside the directories of the
+    /// journal and of its key. Any other copy is added to the differences.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -258,8 +260,8 @@ impl CopyEvidence {
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Returns why the copies do not protect the journal from an attacker who knows the journal's
-    /// key. Returns `None` if they do.
+    /// Returns the reason why the copies do not protect the journal from an attacker who knows the
+    /// journal's key. Returns `None` if the copies do protect the journal.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

@@ -227,7 +227,7 @@ struct EventOf<'t> {
 }
 
 impl ThreadComparer {
-    /// Compares the events of two threads in order, and subthreads in pairs.
+    /// Compares the events of two threads in order. Subthreads are compared in pairs.
     fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
         let before = events_of(left, &self.left);
         let after = events_of(right, &self.right);
@@ -415,8 +415,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the recorded turn from which a turn of a fork took its answer. Returns `None`
-/// if `message` is not a note of such a turn.
+/// Returns the id of the recorded turn whose answer a turn of a fork has used. `message` is the
+/// note of the fork's turn. Returns `None` for any other message, or if a model answered.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

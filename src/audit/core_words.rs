@@ -53,7 +53,8 @@ fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// Returns the lines beneath the summary of a payload. They repeat nothing that the summary shows.
+/// Returns the lines beneath the summary of a payload. The lines repeat nothing that the summary
+/// shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload_lines::parse(payload) else {
         return payload_lines::lines(payload);

@@ -15,7 +15,7 @@ const UUID_CHARS: usize = 36;
 /// Offsets of the hyphens in a UUID.
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Attributes of a turn's note. Their values differ each time the same turn is taken.
+/// Attributes of a turn's note whose values differ each time the same turn is taken.
 const MEASURED: [&str; 14] = [
     "call",
     "cost",
@@ -65,8 +65,8 @@ impl ContentReader {
         reader
     }
 
-    /// Numbers the messages of a thread, and its subthreads in the order in which they were opened.
-    /// `name` is the thread's place in the tree.
+    /// Numbers the messages of a thread, and the subthreads of the thread in the order in which
+    /// they were opened. `name` is the thread's place in the tree.
     fn number(&mut self, timeline: &ThreadTimeline, name: String) {
         let mut opened = 0;
         let mut count = 0;
@@ -136,7 +136,8 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces each id of this tree in a text by its place in the tree.
+    /// Replaces each id of a thread or message of this tree in a text by the place of the thread or
+    /// message in the tree.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }

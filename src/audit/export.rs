@@ -70,7 +70,7 @@ pub fn export(
     }
 }
 
-/// The records of one journal that an export writes. They can be read several times.
+/// The records of one journal that an export writes. These records can be read several times.
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
@@ -110,7 +110,7 @@ fn each_in_time(
     }
 }
 
-/// A journal that is being exported, with records that were already read from it.
+/// A journal that is being exported, with the records that were read from it but not written yet.
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,

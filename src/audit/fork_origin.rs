@@ -17,8 +17,8 @@ pub struct ForkOrigin {
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages that the first record of the fork contains for the thread. They are notes of the
-    /// core, and messages of calls that were open in the source and are opened again in the fork.
+    /// Messages that the first record of the fork contains for the thread: notes of the core, and
+    /// messages of calls that were open in the source and are opened again in the fork.
     pub recorded: Vec<MessageId>,
 }
 

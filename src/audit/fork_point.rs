@@ -28,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener of the call that contains the requested turn, directly or through other calls,
-    /// if the fork answers this call with its recorded result. The fork then cannot begin at the
-    /// requested turn, and begins before the call instead. `None` in all other cases.
+    /// Listener of a call that contains the requested turn, directly or through other calls, and
+    /// that the fork answers with the recorded result. Because of such a call, the fork begins
+    /// before the call instead of at the turn. `None` if there is no such call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -180,10 +180,10 @@ impl ForkPoint {
         }))
     }
 
-    /// Finds a call that a fork answers with its recorded result, among the call of the turn at
-    /// this point and the open calls above it. Returns the listener of the innermost such call.
-    /// Returns `None` if there is no such call, if no turn is at this point, or if this point is
-    /// not at the last of the `records`.
+    /// Returns the listener of the innermost call that a fork answers with the recorded result.
+    /// Considers the call of the turn at this point, and the open calls above that call. Returns
+    /// `None` if there is no such call, if no turn is at this point, or if this point is not at the
+    /// last of the `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -281,8 +281,8 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
-/// A fork that is recorded in the journal. A proof compares the fork's record of its origin with
-/// the records of the source.
+/// A fork, as its first record describes it. A proof compares this description of the fork's origin
+/// with the records of the source.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -327,9 +327,9 @@ impl RecordedFork {
         })
     }
 
-    /// Proves that the fork's record of its origin is true. The source must have the record that
-    /// the fork names. The threads and open calls of the source at that record must be exactly
-    /// those that the fork has taken over.
+    /// Proves that the first record of the fork states the fork's origin correctly. The source must
+    /// have the record that the fork names. The threads and open calls of the source at that record
+    /// must be exactly those that the fork has taken over.
     ///
     /// # Errors
     ///

@@ -80,8 +80,8 @@ pub struct HeldCall {
     /// Beginning of the wait, in RFC 3339. Texts in this form sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline of the decision; `None` if there is none. After the deadline, the wait ends without
-    /// a decision.
+    /// Deadline of the decision; `None` if the decision has no deadline. After the deadline, the
+    /// wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener declares no previews.
@@ -145,12 +145,12 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// The held calls that wait longest.
+/// The oldest held calls that wait for one kind of decision, up to a maximum number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldPage {
     /// The held calls, oldest first.
     pub calls: Vec<HeldCall>,
-    /// Number of all calls that wait for the same decision, including those that are not in
+    /// Number of all calls that wait for this kind of decision, including those that are not in
     /// `calls`.
     pub all: u64,
 }
@@ -176,7 +176,8 @@ impl HeldPage {
 }
 
 /// Returns the oldest `most` calls that wait for the decision `hold`. Finds their trees in the
-/// index, and reads only these trees from the journal, each from its first such call on.
+/// index, and reads only these trees from the journal. Reads each tree from the first of these
+/// calls on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;

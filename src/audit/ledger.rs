@@ -32,7 +32,7 @@ impl ThreadCounts {
     }
 }
 
-/// Counts the messages of a journal, and keeps for each message whether it is settled.
+/// Counters of the messages of a journal, with the state of each message: settled or not.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,

@@ -35,11 +35,11 @@ pub struct RedactedPayload {
 /// journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
-    /// No place for copies of the checkpoints is known.
+    /// No copies of the checkpoints were found, and the auditor named no state directory.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// No copies of the checkpoints exist outside the journal, so that a rewritten journal could
-    /// not be detected.
+    /// The auditor named a state directory, but no copies of the checkpoints that count as proof
+    /// were found. So a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
     /// The copies of checkpoints in the state directory agree with the journal. No copies that
@@ -104,8 +104,8 @@ pub struct RecordedLoss {
     /// this position and no later ones.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Id of the other journal that contained the lost records; `None` if they were lost from this
-    /// journal.
+    /// Id of the other journal that contained the lost records; `None` if this journal contained
+    /// them.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }

@@ -12,7 +12,7 @@ use crate::thread::Input;
 
 use super::retry_source::RetryObstacle;
 
-/// A message that is shown to an operator who wants to retry messages.
+/// A message in a list that is shown to an operator who wants to retry messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryMessage {
     pub id: MessageId,
@@ -31,8 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message. The attempt is listed for this message and for each later retry
-/// of the message.
+/// An attempt to handle a message. The field `message` is the shown message, or an earlier message
+/// of which the shown one is a retry.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -97,7 +97,7 @@ fn retry_message(
 }
 
 /// Returns the attempts to handle a message. If the message is a retry, the attempts to handle the
-/// retried messages come first.
+/// original message and its earlier retries come first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

@@ -1,7 +1,7 @@
 //! Counts, costs and times of recorded events, grouped by agent, model, listener, rule or day.
 //!
 //! For whole hours, the numbers come from totals that the index keeps for each hour. For incomplete
-//! hours at both ends of the time range, they are computed from the events.
+//! hours at both ends of the time range, the numbers are computed from the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions in the records of the page that come before the page's first message. The previous
-    /// page shows them at its end, too.
+    /// Decisions that come before the page's first message, but are in the same records as the
+    /// page. The previous page shows them at its end, too.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread has taken over from the source of its fork. `None` if the thread
     /// has taken over no history.
@@ -31,8 +31,8 @@ pub struct ThreadPage {
 /// If `from_seq` is `None`, returns the last page. Returns `None` if there is no such thread.
 ///
 /// Three kinds of events are usually left out: the charge for a lost model call, a cancelled timer,
-/// and a count of `busy` refusals. They are shown only if their record also contains a message,
-/// refusal, failure or decision of the thread.
+/// and a count of `busy` refusals. Such an event is shown only if its record also contains a
+/// message, refusal, failure or decision of the thread.
 ///
 /// # Errors
 ///

@@ -181,7 +181,8 @@ pub enum TimelineEvent {
 /// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged; `None` if the decision was refused.
+    /// Operator to whom the signing key belonged. `None` if the decision was refused, because its
+    /// record then does not state the owner of the key.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -191,7 +192,7 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// A moment in the past, at which a thread is looked at. Later records are ignored.
+/// A moment in the past, up to which the records of a thread are read. Later records are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedMoment {
     /// The moment directly after the record at this position.

@@ -29,11 +29,11 @@ use super::report::{
 /// The evidence outside the journal that a proof uses, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// State directory of the journal, if the auditor names one. It contains the journal's key, a
-    /// mark of the last acknowledged record, and copies of its checkpoints.
+    /// State directory of the journal; `None` if the auditor names none. It contains the journal's
+    /// key, a mark of the last acknowledged record, and copies of its checkpoints.
     pub state: Option<PathBuf>,
-    /// Directory with the journal's key. Given if `state` is a copy of the state directory, because
-    /// such a copy lacks the key.
+    /// Directory with the journal's key; `None` if the key is in `state`. Needed if `state` is a
+    /// copy of the state directory, because such a copy lacks the key.
     pub key_state: Option<PathBuf>,
     /// Files with copies of checkpoints, which are kept outside the directories of the journal and
     /// of its key.
@@ -44,7 +44,8 @@ pub struct VerifyOptions {
     /// Whether the journal to verify is a backup. If so, copies of checkpoints may be newer than
     /// the last checkpoint in the journal.
     pub is_backup: bool,
-    /// Public keys of other hosts that the proof trusts, too. Ignored if `keys` is given.
+    /// Public keys of pumps on other machines that the proof trusts, too. Ignored if `keys` is
+    /// given.
     pub known_keys: Vec<String>,
     /// The only public keys that the proof trusts. If empty, it trusts the key in `state`, the keys
     /// in `copies`, and `known_keys`.

@@ -104,7 +104,8 @@ impl MessageView {
     }
 }
 
-/// Number of `busy` refusals to one client. Such refusals are not recorded one by one.
+/// Number of requests of one client that were refused as `busy`. Such refusals are not recorded one
+/// by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BusyRefusals {
     #[serde(rename = "position")]
@@ -199,7 +200,7 @@ impl RefusalView {
 }
 
 /// Returns the local name of the element at the beginning of a text, even if the text is malformed
-/// after its name.
+/// after its name. Returns `None` if the text does not begin with an element.
 pub fn element_name(text: &str) -> Option<&str> {
     let tag = text.trim_start().strip_prefix('<')?;
     let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '/'))?;

@@ -13,7 +13,7 @@ use crate::xml::scan::split;
 /// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
 const HEAD_BYTES: usize = 1024;
 
-/// The call and the attempt that an answer names, as texts that have not been parsed.
+/// The call and the attempt that an answer names, as unparsed strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedAttempt {
     call: String,
@@ -33,8 +33,7 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// The statement of an answer about the listener's memory: whether the listener has the messages of
-/// the call.
+/// An answer's statement on whether the listener remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
     /// The answer does not state whether the listener remembers the call.
@@ -91,7 +90,7 @@ struct AnswerRoot {
 }
 
 /// Finds the root element of a frame, if it is `<answer>` or `<missing-memory>` and names a call
-/// and an attempt. Returns `None` for any other root element, because it is a payload.
+/// and an attempt. Otherwise returns `None`, and the frame counts as a sequence of payloads.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -125,7 +124,8 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Returns the offset of the end tag `name`. Returns `None` if the text does not end with this tag.
+/// Returns the offset of the end tag of the element `name`. Returns `None` if the text does not end
+/// with this tag.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

@@ -11,8 +11,8 @@ use super::{Delivery, DeliveryPreview};
 /// reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame of a delivery to `out`. The first `remembered` messages are left out, because
-/// the listener remembers them.
+/// Appends the frame of a delivery to `out`. Leaves out the first `remembered` messages, because
+/// the listener remembers them. If `remembered` is `None`, writes all messages.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

@@ -1,5 +1,5 @@
-//! The live channel. It shows the present states and texts of running model calls to people who
-//! watch. States and texts are never recorded.
+//! The live channel. It shows people the state of each running model call, and the text that the
+//! model writes. Neither is ever recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
 //! is full, further events are lost, and the reader gets their number instead. Without a reader, no
@@ -32,7 +32,7 @@ pub struct LiveSource {
     pub attempt: Attempt,
 }
 
-/// The part of a model's answer to which a text belongs.
+/// The part of a model's answer to which a piece of text belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AnswerPart {
     #[serde(rename = "answer")]
@@ -41,8 +41,8 @@ pub enum AnswerPart {
     Reasoning,
 }
 
-/// An event of the live channel. Texts come directly from a model: no gate has checked them, so
-/// nothing in them counts as sent or accepted.
+/// An event of the live channel. Text comes directly from a model. The gate, which validates
+/// payloads, has not checked it, so nothing in it counts as sent or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
@@ -52,7 +52,8 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: bool,
     },
-    /// State of a model call. When a new request is sent, the earlier text of the call is void.
+    /// State of a model call. The state [`ModelState::Requested`] invalidates all earlier text of
+    /// the call.
     #[serde(rename = "model")]
     Model {
         #[serde(flatten)]
@@ -61,8 +62,8 @@ pub enum LiveEvent {
         state: ModelState,
         #[serde(rename = "since")]
         since: Time,
-        /// Whether the agent's host sends text. False if the host runs an older version of this
-        /// program.
+        /// Whether the agent's host sends the text that the model writes. False if the host runs an
+        /// older version of this program.
         #[serde(rename = "streams")]
         streams: bool,
     },
@@ -118,8 +119,8 @@ impl LiveFilter {
     }
 }
 
-/// A bounded queue of live events for one reader. Consecutive texts are merged into one event if
-/// they belong to the same part of an answer.
+/// A bounded queue of live events for one reader. Consecutive pieces of text are merged into one
+/// event if they belong to the same part of an answer.
 #[derive(Debug, Default)]
 pub struct LiveQueue {
     /// Queued events. Never locked across an await.
@@ -136,9 +137,9 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends `event` to the last queued event, if both are texts of the same part of the same
-    /// answer. Does nothing if they are too long together, or if an event was lost between them.
-    /// Returns whether `event` was appended.
+    /// Appends `event` to the last queued event, if both contain text of the same part of the same
+    /// answer. Does nothing if the merged text would be too long, or if an event was lost between
+    /// the two. Returns whether `event` was appended.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -212,7 +213,7 @@ impl LiveQueue {
         self.arrived.notify_waiters();
     }
 
-    /// Queues a text in pieces of at most [`limits::LIVE_TEXT_BYTES`].
+    /// Queues `text` as one or more events, each with at most [`limits::LIVE_TEXT_BYTES`] of it.
     fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         let mut pending = self.pending();
         for text in pieces(text) {
@@ -246,7 +247,7 @@ impl LiveQueue {
     }
 }
 
-/// Splits a text into pieces of at most [`limits::LIVE_TEXT_BYTES`].
+/// Splits `text` into pieces of at most [`limits::LIVE_TEXT_BYTES`].
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let mut end = text.len().min(limits::LIVE_TEXT_BYTES);
@@ -293,7 +294,7 @@ pub struct LiveChannel {
     /// The readers and the running model calls. Never locked across an await, or while a reader
     /// waits for an event.
     state: Mutex<ChannelState>,
-    /// Announces whether at least one reader of the channel has requested the texts of models.
+    /// Announces whether at least one reader of the channel gets the text that models write.
     watched: watch::Sender<bool>,
 }
 
@@ -356,7 +357,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Sends a model's text to all readers that get text.
+    /// Sends a piece of the text that a model writes to all readers that get text.
     pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         if !self.has_text_readers() {
             return;
@@ -369,7 +370,8 @@ impl LiveChannel {
         }
     }
 
-    /// Reports to the readers that texts of this call were lost before they reached this channel.
+    /// Reports to the readers that `events` live events of this call were lost before they reached
+    /// this channel.
     pub fn lost(&self, source: &LiveSource, events: u64) {
         for (filter, queue) in &self.state().readers {
             if filter.text && filter.fits(&source.thread) {

@@ -10,8 +10,8 @@ use super::Delivery;
 /// A bounded cache with one value for each call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// Mark of the messages of a call that a listener remembers: the first `count` messages, up to the
-/// one with the id `last`.
+/// The messages of a call that a listener remembers: the first `count` messages of the call. The
+/// last of them has the id `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -19,16 +19,16 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// Returns the mark of a listener that remembers all messages of this delivery: their number,
-    /// and the id of the last one. Returns `None` if the delivery has no messages.
+    /// Returns the [`MemoryMark`] of a listener that remembers all messages of this delivery.
+    /// Returns `None` if the delivery has no messages.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns the number of messages of this delivery that the listener remembers, if they are
-    /// exactly the messages before the new ones. If they are not, as in a retry, returns `None`:
-    /// the delivery must then contain all messages.
+    /// Returns the number of messages of this delivery that the listener remembers, if these are
+    /// exactly the messages before the new ones. Otherwise, for example in a retry, returns `None`.
+    /// The delivery must then contain all messages.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

@@ -126,7 +126,7 @@ pub trait Sink: Send + Sync + 'static {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
     /// Reports an answer that names another attempt than the one in progress. The pump only records
-    /// this answer. `named` is the named attempt as a shortened text.
+    /// this answer. `named` is the attempt that the answer names, shortened.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
@@ -145,7 +145,7 @@ pub trait Sink: Send + Sync + 'static {
     fn model_state(&self, source: &LiveSource, state: ModelState) {
         let _ = (source, state);
     }
-    /// Returns the live channel, which takes the texts of models to readers. Returns `None` if the
+    /// Returns the live channel, which takes the text of models to readers. Returns `None` if the
     /// sink has no such channel.
     fn live(&self) -> Option<&Arc<LiveChannel>> {
         None
@@ -173,13 +173,13 @@ pub trait Host: Send + Sync + 'static {
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
     /// Whether the host reads the journal. If true, all records before a delivery must be durable
-    /// and readable when the delivery arrives. For other hosts, it is enough that they are durable.
+    /// and readable when the delivery arrives. If false, they need only be durable.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// Cancels an attempt, because its caller no longer waits. A handler that does not stop within
-    /// [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host reports the
-    /// end of the attempt.
+    /// Cancels an attempt, because nothing waits for its result any more. A handler that does not
+    /// stop within [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host
+    /// reports the end of the attempt.
     fn cancel(&self, call: CallId, attempt: Attempt);
     /// Sends the deliveries that the host still keeps. The function may return shortly before they
     /// are sent.

@@ -39,8 +39,8 @@ pub trait NativeHandler: Send + Sync + 'static {
         context: HandlerContext,
     ) -> impl Future<Output = HandlerResult> + Send;
 
-    /// Returns the preview of a held call, which is one payload `preview` of the core's namespace.
-    /// Called only if the listener declares previews. A handler must change nothing here.
+    /// Returns the preview of a held call, which is one `preview` payload of the core's namespace.
+    /// Called only if the listener declares previews. The handler must change nothing here.
     fn preview(
         &self,
         delivery: Delivery,
@@ -113,7 +113,7 @@ impl<H: NativeHandler> AnyHandler for H {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum StopLevel {
-    /// The caller of the attempt no longer waits.
+    /// Nothing waits for the result of the attempt any more.
     Cancelled = 1,
     /// The host stops, and the attempt must stop immediately.
     Now,
@@ -153,8 +153,8 @@ impl StopSignal {
     }
 }
 
-/// The services that a host offers a running handler: heartbeats, reservations, reports of model
-/// states and texts, and the cancellation of the attempt.
+/// The services that a host offers a running handler: heartbeats, reservations, reports about model
+/// calls, and the cancellation of the attempt.
 #[derive(Clone)]
 pub struct HandlerContext {
     listener: ListenerName,
@@ -193,8 +193,8 @@ impl HandlerContext {
         self.sink.model_state(&source, state);
     }
 
-    /// Sends a text of the model to the readers of the live channel. Without readers, this costs
-    /// next to nothing.
+    /// Sends a piece of the text that a model writes to the readers of the live channel. Without
+    /// readers, this costs next to nothing.
     pub fn model_text(&self, part: AnswerPart, text: &str) {
         if let Some(live) = self.sink.live().filter(|live| live.has_text_readers()) {
             live.text(&self.source(), part, text);
@@ -211,8 +211,9 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Waits until the attempt is cancelled, because its caller no longer waits. The handler may
-    /// then continue for [`limits::CANCEL_GRACE`] before it is dropped.
+    /// Waits until the attempt is cancelled. An attempt is cancelled when nothing waits for its
+    /// result any more. The handler may then continue for [`limits::CANCEL_GRACE`] before it is
+    /// dropped.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }
@@ -325,7 +326,7 @@ impl Host for NativeHost {
     }
 }
 
-/// The way in which a new delivery was treated.
+/// Result of the attempt to queue a new delivery.
 enum AdmissionResult {
     /// The delivery was refused, because the host is draining.
     Refused,

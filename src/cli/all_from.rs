@@ -35,8 +35,8 @@ impl CallsOfThread {
     }
 
     /// Returns one digest over all calls that wait for an approval in the thread and its
-    /// subthreads. If another call has begun to wait, a [`CallsOfThread`] that is found later has
-    /// another digest.
+    /// subthreads. The digest differs from an earlier one if another call has begun to wait since
+    /// then.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
@@ -83,8 +83,8 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of the decision on a call: `done`, or the refusal `ruled`. Returns `ruled`,
-/// which is `None` if the decision was accepted.
+/// Prints the result of the decision on the call `message`: the refusal `ruled` if there is one,
+/// and otherwise `done`. Returns `ruled`, which is `None` if the decision was accepted.
 fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

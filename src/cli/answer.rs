@@ -88,8 +88,8 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
 }
 
 /// Adds `example`, a valid answer, to `refusal` if the refused text does not resemble an answer: it
-/// is not well-formed XML, does not consist of one element, or has an element with another name
-/// than any answer.
+/// is not well-formed XML, does not consist of one element, or its element has a name that no
+/// answer has.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

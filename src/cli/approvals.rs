@@ -107,8 +107,8 @@ fn write_text(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result
     Ok(())
 }
 
-/// Number of hexadecimal digits of a payload's hash that a suggested command contains. These digits
-/// are enough to identify the payload.
+/// Number of hexadecimal digits of a hash in a suggested command. These digits, the first of the
+/// hash, are enough to identify a payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

@@ -103,7 +103,8 @@ fn show(call: &HeldCall) {
     note_part!("{}", held(&RenderOutput::stderr(true), call));
 }
 
-/// Refuses a hash that is too short to identify a payload.
+/// Returns `hash` unchanged. Fails if it has too few digits to identify a payload. `option` is the
+/// name of the option in the error message.
 fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);

@@ -54,7 +54,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses a directory in which a backup would overwrite files.
+/// Fails if `directory` is a file, or if one of `copies`, the directories of the copied journals,
+/// already contains a journal. A backup overwrites nothing.
 fn refuse_taken<'a>(
     directory: &Path,
     mut copies: impl Iterator<Item = &'a PathBuf>,

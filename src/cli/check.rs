@@ -88,7 +88,8 @@ fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
 
-/// Describes the size of an agent's prompt, and the room that the context window has for it.
+/// Describes the size of an agent's prompt, and how many tokens the model's context window leaves
+/// for the prompt.
 fn prompt(size: &PromptSize) -> String {
     let room = size.room.zip(size.window).map(|(room, window)| {
         let whole = size.with_task;

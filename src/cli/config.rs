@@ -80,7 +80,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
 
-/// A config to show: the present config from the config file, or an earlier config from the record.
+/// A config to show: the present config from the config file, or an earlier config from the
+/// journal.
 struct ShownConfig {
     digest: String,
     /// The effective config as JSON.

@@ -27,8 +27,8 @@ use super::{CommandExit, journal_target, passphrase};
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
 /// the calls wait for an approval or for an answer. Covers the journals of all partitions in
-/// `data`. For each partition, queries the running organism, or reads the journal once if none
-/// responds.
+/// `data`. For each partition, queries the running organism. If no organism responds, reads the
+/// journal once.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -76,7 +76,8 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<He
 }
 
 /// Reads the oldest held calls of one journal, at most `most` of them. If the journal has an
-/// up-to-date index, reads only the trees of these calls. Otherwise, reads the whole journal.
+/// up-to-date index, reads only the thread trees that contain these calls. Otherwise, reads the
+/// whole journal.
 fn held_on_record(journal: &Path, hold: Hold, most: usize) -> Result<HeldPage, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index, hold, most)) {
         Some(page) => Ok(page),
@@ -129,8 +130,8 @@ pub(super) fn waiting_with_previews(
     Ok(page)
 }
 
-/// Waits until one of the journals has a new record. `positions` contains the last known position
-/// of each partition's journal, and gets the new position. Returns false if no organism runs any
+/// Waits until the journal of one partition has a new record. `positions` contains the last known
+/// position of each journal, and this function updates it. Returns false if no organism runs any
 /// more.
 pub(super) fn wait_for_records(
     data: &Path,
@@ -258,7 +259,7 @@ impl DecisionArgs {
         DecisionOrigin { who, note, signature: None }
     }
 
-    /// Returns the signer of the decision, if a key was given.
+    /// Returns the signer of the decision; `None` if no key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         self.sign.as_deref().map(signer_of).transpose()
     }

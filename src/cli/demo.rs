@@ -113,8 +113,8 @@ fn load(
     }))
 }
 
-/// Sends the question of the demo to the organism, and shows the record while it grows. Returns the
-/// answer, or `None` if the question ended without an answer.
+/// Sends the question of the demo to the organism, and shows the journal's records as they are
+/// written. Returns the answer, or `None` if the question ended without an answer.
 async fn ask(
     config: Config,
     payload: Vec<u8>,

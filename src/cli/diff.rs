@@ -136,9 +136,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the first difference between two threads, in a prompt or in an event. Sets `uncompared` to
-/// the number of pairs of prompts that were not compared, because a search compares a limited
-/// number of pairs.
+/// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
+/// finds no difference. Sets `uncompared` to the number of pairs of prompts that were not compared,
+/// because a search compares a limited number of pairs.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -163,9 +163,9 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
 }
 
 /// Finds the first pair of model requests, at the same place in both threads, that differ in
-/// anything but ids and dates. Searches only the requests before the first event that differs. Sets
-/// `uncompared` to the number of pairs that were not compared, because a search compares a limited
-/// number of pairs.
+/// anything but ids and dates; `None` if there is no such pair. Searches only the requests before
+/// the first event that differs. Sets `uncompared` to the number of pairs that were not compared,
+/// because a search compares a limited number of pairs.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

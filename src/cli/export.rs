@@ -1,4 +1,4 @@
-//! `organism export`: writes the record as XML or as JSON lines.
+//! `organism export`: writes the journal's records as XML or as JSON lines.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};

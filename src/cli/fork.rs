@@ -1,6 +1,6 @@
 //! `organism fork`: continues a recorded thread in a new thread, from one of the recorded messages.
-//! The fork has no effect a second time: it takes the results of calls from the record, except
-//! those of agents and workflows, which run again.
+//! A fork repeats no effects: it takes the recorded results of calls. Only agents and workflows run
+//! again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -132,9 +132,9 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the record at which the fork begins: a client's request, an agent's turn, or
-/// a result after which nothing is open. If the message that the command line names is such a
-/// place, returns this place. Otherwise, returns the last such place before the message.
+/// Finds the place in the recorded thread at which the fork begins: a client's request, an agent's
+/// turn, or a result after which nothing is open. If the message that the command line names is
+/// such a place, returns this place. Otherwise, returns the last such place before the message.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

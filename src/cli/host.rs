@@ -19,7 +19,7 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Agents to host, such as researcher,critic. Default: all with nats = true.
+    /// Agents to host, such as researcher,critic. Default: all agents with nats = true.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Directory with the keys that `organism nats-config` writes. Each agent connects with the key

@@ -17,7 +17,7 @@ use super::journal_target::{self, JournalTarget};
 use super::render::clean;
 use crate::audit::past_time;
 
-/// Minimum number of records that an index must lack for the progress of indexing to be shown.
+/// Number of missing records below which a command does not show the progress of indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
 /// Returns the journal directory for a query that reads a single journal: the journal of
@@ -101,8 +101,8 @@ fn note_pauses(pauses: &[IndexedPause]) {
     }
 }
 
-/// Prints a note about each pause in force in the journal in `data`. Prints nothing if the index of
-/// the journal lacks records.
+/// Prints a note about each pause that is in force, according to the index of the journal in
+/// `data`. Prints nothing if this index lacks records.
 pub fn note_pauses_in(data: &Path) {
     if let Some(pauses) = index::read_if_current(data, &mut |reader| reader.pauses()) {
         note_pauses(&pauses);

@@ -32,7 +32,7 @@ pub struct Args {
 /// A project that `organism init` can write.
 struct Project {
     files: Vec<WrittenFile>,
-    /// Directory to create in the project, without any file in it.
+    /// Empty directory to create in the project; `None` if the project has no such directory.
     empty: Option<&'static str>,
     /// Commands that the user is advised to run next, in order.
     next: Vec<String>,

@@ -36,7 +36,7 @@ enum KeyVerb {
         #[command(flatten)]
         config: ConfigArg,
         /// Public key of the other host: the 64 hexadecimal digits that `organism key show` prints
-        /// there.
+        /// on that host.
         #[arg(value_name = "KEY")]
         key: String,
         /// Reason for the trust, which goes on record.

@@ -1,5 +1,5 @@
-//! The command line. Each verb has one file, which parses the arguments, calls lower modules, and
-//! prints. This module has no logic of its own.
+//! The command line. Each subcommand has one file, which parses the arguments, calls lower modules,
+//! and prints. This module has no logic of its own.
 
 /// Writes a line to standard output.
 macro_rules! put_line {
@@ -116,13 +116,13 @@ enum CommandVerb {
     Run(run::Args),
     /// Make the running organism load its changed config.
     Reload(reload::Args),
-    /// Run agents in this process for a pump on another host.
+    /// Run agents in this process for a pump on another machine.
     Host(host::Args),
     /// Send a payload and wait for the result.
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
-    /// Show the present config, or an earlier one from the record, and write its files into a
+    /// Show the present config, or an earlier one that is on record, and write its files into a
     /// directory.
     Config(config::Args),
     /// Show the prompt of an agent without sending it.
@@ -145,7 +145,7 @@ enum CommandVerb {
     Search(search::Args),
     /// Query the index, a database made from the journal's records, with SQL.
     Sql(sql::Args),
-    /// Show the record in a browser.
+    /// Show the journal's records in a browser.
     Serve(serve::Args),
     /// Sum costs, times and refusals by agent, model, listener, rule or day.
     Stats(stats::Args),
@@ -284,9 +284,8 @@ struct LogOutput;
 
 /// Writer of a log line to standard error.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote it. In its own lines,
-    /// this program adds the `--config` option of the present command to each command that a line
-    /// recommends to the user.
+    /// Whether this program wrote the log line; false if a listener wrote it. If true, the writer
+    /// adds the `--config` option of the present command to each command that the line recommends.
     is_own: bool,
 }
 

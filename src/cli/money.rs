@@ -6,7 +6,8 @@ use crate::organism::unpriced_model;
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// Checks the amount of `--money`, which limits the cost of calls to the given models.
+/// Checks the amount of `--money`, which limits the cost of calls to the given models. Returns
+/// `None` without the option.
 ///
 /// # Errors
 ///

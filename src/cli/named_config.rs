@@ -13,7 +13,7 @@ use super::CommandLine;
 static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Recommended commands to which the `--config` of this command is never added, because they use
-/// another config. `demo` has a config of its own, `key show` is to be run on another host, and
+/// another config. `demo` has a config of its own, `key show` is to be run on another machine, and
 /// `workflow test` uses the config that its case file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 

@@ -154,9 +154,9 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
 /// Returns a client that watches one organism, and does not change to an organism that starts
 /// later.
 ///
-/// If the config has several partitions, the client watches the organism that runs on this host, or
-/// else the pumps of all partitions on whichever hosts they run. With one partition, or without a
-/// config, this function waits until an organism runs on this host.
+/// If the config has several partitions, the client watches the organism that runs on this machine,
+/// or else the pumps of all partitions on whichever machines they run. With one partition, or
+/// without a config, this function waits until an organism runs on this machine.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,

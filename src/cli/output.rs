@@ -32,7 +32,7 @@ pub fn put_line(line: Arguments<'_>) {
 }
 
 /// Writes a line for people to standard error. Adds the `--config` of this command to the commands
-/// in the line.
+/// that the line recommends.
 pub fn note_line(line: Arguments<'_>) {
     let line = line.to_string();
     note(format_args!("{}\n", named_config::with_option(&line)));
@@ -49,8 +49,8 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns `code`. If standard output had an error, returns [`CommandExit::Unavailable`] in place
-/// of success.
+/// Returns the exit code with which the process ends: [`CommandExit::Unavailable`] if `code` is
+/// success but standard output had an error, and otherwise `code`.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));

@@ -69,9 +69,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. From worst to best, these are the codes for a broken hash
-/// chain, for a decision that differs, for records whose decisions could not be made again, and for
-/// success.
+/// Returns the worse of two exit codes. The order, from worst to best: the hash chain is broken, a
+/// decision differs, some decisions could not be made again, success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -163,8 +162,7 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws a line about the records of one epoch whose decisions could not be made again, with the
-/// reason.
+/// Draws a line about one epoch: how many of its decisions could not be made again, and why.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

@@ -34,8 +34,9 @@ pub struct Args {
     /// would retry.
     #[arg(value_name = "MESSAGE")]
     messages: Vec<String>,
-    /// Retry all failed and refused requests of clients that were not retried before. Leaves out
-    /// requests whose work may already be done: each of these needs a confirmation with --again.
+    /// Retry each client request that failed or was refused, unless it was retried before. Leaves
+    /// out requests whose work may already be done: each of these needs a confirmation with
+    /// --again.
     #[arg(long, conflicts_with_all = ["messages", "again"])]
     all: bool,
     /// Select only requests that ended for this reason: the rule of a refusal, or the code of a
@@ -55,7 +56,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The result for one message as JSON.
+/// The JSON output for one message.
 #[derive(Serialize)]
 struct RetryOutput<'a> {
     #[serde(rename = "message")]

@@ -35,7 +35,8 @@ pub struct Args {
     /// name.
     #[arg(long)]
     new: bool,
-    /// Show the record in a browser, as `organism serve` does. Default address: 127.0.0.1:7717.
+    /// Show the journal's records in a browser, as `organism serve` does. Default address:
+    /// 127.0.0.1:7717.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = LISTEN)]
     web: Option<SocketAddr>,
     #[command(flatten)]

@@ -92,7 +92,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the variable `TRACEPARENT`: the trace context of the program that started this command.
-/// Ignores an invalid value, because the user did not type it for this command.
+/// Returns `None` if it is not set or invalid. An invalid value is no error, because the user did
+/// not type it for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -263,14 +264,14 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Derives the client key of a file from its path and content. So a directory that was sent in part
-/// can be sent again without duplicates.
+/// Derives the client key of a file from its name and content. If the file is sent again, it has
+/// the same key, so the organism does not process it a second time.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
-/// Lists the regular files of a directory, sorted by name.
+/// Lists the regular files of a directory whose extension is `xml`, sorted by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(

@@ -1,4 +1,4 @@
-//! `organism sql`: queries the index of the record with SQL.
+//! `organism sql`: queries the index of the journal with SQL.
 
 use std::collections::HashSet;
 use std::process::ExitCode;

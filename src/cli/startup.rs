@@ -27,8 +27,8 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Returns the storage of the journal from the config. Ignores problems in other parts of the
-/// config, so that a journal can be verified even if its organism cannot start.
+/// Returns the storage settings of the journal from the config. Ignores problems in other parts of
+/// the config, so that a journal can be verified even if its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
@@ -140,7 +140,8 @@ pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// Prints the note of [`note_change`]. `running` returns the digest of the running config.
+/// Prints the note of [`note_change`], unless this command has printed it already. `running`
+/// returns the digest of the running config, or `None` if it is unknown.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));

@@ -49,7 +49,7 @@ pub struct Args {
     /// ends.
     #[arg(long)]
     no_follow: bool,
-    /// Also show what model calls do now, and the texts of models as they stream. The command waits
+    /// Also show what model calls do now, and the text of models as it streams. The command waits
     /// until an organism runs, and ends with the organism or, with --thread, when the thread is
     /// over. Permitted for operators, and for clients in threads of their own.
     #[arg(long, conflicts_with = "no_follow")]
@@ -155,7 +155,7 @@ impl JournalTail {
     }
 
     /// Begins to track the open calls of the watched thread, so that the command ends with the
-    /// thread. If this host has no journal that the command can read, tracks nothing, and the
+    /// thread. If this machine has no journal that the command can read, tracks nothing, and the
     /// command does not notice the end of the thread.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };

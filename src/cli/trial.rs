@@ -41,16 +41,16 @@ pub struct Args {
     /// Let every agent use this model of the changed config.
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Let models answer prompts for which the record has no answer, up to this number of tokens
-    /// for all threads together.
+    /// Let models answer prompts for which no answer is recorded, up to this number of tokens for
+    /// all threads together.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
-    /// Let models answer prompts for which the record has no answer, up to this amount of money for
+    /// Let models answer prompts for which no answer is recorded, up to this amount of money for
     /// all threads together. The amount is in the currency of the config CONFIG, under which the
     /// threads run.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
-    /// Deliver calls to this listener, with real effects, if the record has no result for them.
+    /// Deliver calls to this listener, with real effects, if no result is recorded for them.
     /// Without this option, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,

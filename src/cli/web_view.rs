@@ -76,9 +76,9 @@ impl ViewArgs {
     }
 
     /// Returns the person that `--as` names, and the token of the view. For a client with a secret
-    /// in the config, the token is this secret. For all others, returns no token, and the caller
-    /// generates a token and shows it on the terminal. Therefore fails for all others if standard
-    /// output is no terminal.
+    /// in the config, the token is this secret. For any other person, returns no token: the caller
+    /// generates one and shows it on the terminal. So this function fails for any other person if
+    /// standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -193,8 +193,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Returns the login name of the user of this process. The organism uses the same name for this
-/// user's requests.
+/// Returns the login name of the user of this process, which the organism also uses for this user's
+/// requests. Returns `None` if the name is unknown or cannot be a name in a config.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

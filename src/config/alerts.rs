@@ -14,30 +14,31 @@ use super::program;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located};
 
-/// Settings of alerts.
+/// Settings of alerts: the command that runs for each alert, and the rules that state when to raise
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertsConfig {
     /// Absolute path of the program, followed by its arguments.
     pub command: Vec<String>,
-    /// Variables to add to the inherited environment.
+    /// Environment variables that the program gets in addition to the inherited variables.
     pub env: Vec<(String, SecretValue)>,
     pub rules: AlertRulesConfig,
     /// Maximum time that the command may run.
     pub timeout: Duration,
 }
 
-/// Kinds of causes that raise alerts, and the thresholds at which they do so.
+/// Kinds of causes that raise alerts, and the thresholds at which alerts are raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertRulesConfig {
     pub on: Vec<AlertKind>,
-    /// An alert is raised when one sender has had this number of refusals within `window`.
+    /// An alert is raised when this number of payloads from one sender was refused within `window`.
     pub refusals: u64,
     /// An alert is raised when this number of calls to one listener has failed within `window`.
     pub failures: u64,
     /// Period in which refusals and failures are counted. An alert about refusals or failures ends
     /// when none has occurred for a period of this length.
     pub window: Duration,
-    /// An alert is raised when a held call has waited for a person for this time.
+    /// An alert is raised when a call has been held for this time, while it waits for a person.
     pub waiting: Duration,
 }
 
@@ -76,7 +77,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Option<DeclaredAlerts> {
 }
 
 impl DeclaredAlerts {
-    /// Finds the program of the command, and reads the secrets of its environment.
+    /// Finds the program of the alert command, and reads the secrets for the program's environment.
     pub fn configured(
         &self,
         directory: &Path,

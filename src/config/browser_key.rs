@@ -1,9 +1,9 @@
-//! Writes the key of an operator's browser into the text of a config, and preserves every other
-//! byte.
+//! Writes the public key of an operator's browser into the text of a config, and preserves every
+//! other byte of the text.
 //!
 //! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
-//! first only proposes a new text, and parses it. It accepts the new text only if its values differ
-//! from those of the old config by nothing but this key.
+//! first only proposes a new text, and parses it. It accepts the new text only if this key is the
+//! only difference between the values of the old and the new config.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const SECTION: &str = "operators";
 const TERMINAL_KEY: &str = "key";
 const BROWSER_KEY: &str = "browser_key";
 
-/// Result of writing the key of an operator's browser into a config.
+/// Result of writing the public key of an operator's browser into a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrowserKeyChange {
     /// The operator had no browser key before. The contained text is the new config.
@@ -64,8 +64,8 @@ fn did_you_mean(near: Option<&str>) -> String {
     near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
 }
 
-/// Writes the key into the section of the operator. Replaces an existing key only if `is_replacing`
-/// is set.
+/// Writes `key` into the section of the operator `name`. If the operator already has another
+/// browser key, replaces that key if `is_replacing` is set, and otherwise returns an error.
 pub fn with_browser_key(
     text: &str,
     name: &str,
@@ -125,8 +125,9 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key on a new line below the line of the operator's `key`. The new line
-/// begins with the text that precedes `key` on its line, such as an indentation or a dotted prefix.
+/// Inserts the browser key on a new line below the entry `key` of the operator. The new line begins
+/// with the text that precedes `key` on its line, such as an indentation or a dotted prefix.
+/// Returns `None` if a range is outside of `text`.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -147,8 +148,8 @@ fn on_its_own_line(
     }
 }
 
-/// Inserts the browser key into an inline table, directly after the operator's `key`, whose value
-/// is at the range `value` of `text`.
+/// Inserts the browser key into an inline table, directly after the operator's entry `key`, whose
+/// value is at the range `value` of `text`. Returns `None` if this range is outside of `text`.
 fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }

@@ -58,9 +58,9 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model that the agent `member` may use and that has no price, so that the budget of
-/// money cannot be kept. Skips the models in `reported`, which were reported before. Adds the newly
-/// reported models to `reported`.
+/// Reports each model that the agent `member` may use and that has no price, because a budget of
+/// money cannot be enforced for such a model. Skips the models in `reported`, which were reported
+/// before. Adds the newly reported models to `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -43,7 +43,7 @@ const CASE: KnownSection = KnownSection {
     ],
 };
 
-/// A text of a case file, with its location in the file.
+/// A string in a case file, with its location in the file.
 #[derive(Debug, Clone)]
 pub struct CaseText {
     pub text: String,
@@ -53,8 +53,8 @@ pub struct CaseText {
 /// The cases of one file, for the workflows of one config.
 #[derive(Debug, Clone)]
 pub struct CaseFile {
-    /// Path of the config, found from the directory of the case file; `None` if the file names no
-    /// config.
+    /// Path of the config, resolved against the directory of the case file; `None` if the file
+    /// names no config.
     pub config: Option<PathBuf>,
     /// Names and values of environment variables. The file sets them for the config that it tests.
     pub variables: Vec<(String, String)>,
@@ -70,8 +70,8 @@ pub struct WorkflowCase {
     /// workflow.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers that the case supplies in place of listeners, in the order of the case file. If two
-    /// answers could arrive at the same time, they arrive in this order.
+    /// Answers that the case supplies in place of listeners, in the order of the case file. Answers
+    /// that could arrive at the same time arrive in this order.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose real programs this test runs.
     pub listeners: Vec<CaseText>,

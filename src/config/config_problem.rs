@@ -129,7 +129,7 @@ pub struct ConfigProblem {
     pub code: ProblemCode,
     pub place: SourceRange,
     pub message: String,
-    /// Suggested correction, if there is one.
+    /// Suggested correction; `None` if there is no suggestion.
     pub help: Option<String>,
 }
 
@@ -143,7 +143,7 @@ impl ConfigProblem {
         self
     }
 
-    /// Sets the suggested correction if `help` contains one.
+    /// Sets the suggested correction to `help`. If `help` is `None`, keeps the earlier suggestion.
     pub fn maybe(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self

@@ -7,7 +7,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Parses a duration. Returns `None` for any other text.
+/// Parses a duration. Returns `None` if the text is no valid duration.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0u64;

@@ -38,7 +38,7 @@ impl ConfigEnvironment {
 
     /// Returns a base directory of this user, as the XDG base directory specification defines it.
     /// The environment variable `variable` names the directory. If the variable is unset or
-    /// contains a relative path, returns the path `beneath_home` in the home directory.
+    /// contains a relative path, returns `beneath_home`, resolved against the home directory.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {

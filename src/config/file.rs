@@ -15,8 +15,8 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does. If the file is missing or empty, the error contains
-/// the advice `instead`, which describes how to write such a file.
+/// Reads the config's text as [`read`] does. If the file is empty, or is missing and no other file
+/// has a similar name, the error contains the advice `instead` on how to write such a file.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,
@@ -95,8 +95,8 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// Returns the name of the file in the directory of `path` whose name is most similar, to be
-/// suggested instead. Returns `None` if no name is similar enough.
+/// Returns the name of another file in the directory of `path`: the most similar name, to suggest
+/// for a missing file. Returns `None` if no name is similar enough.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
@@ -104,7 +104,7 @@ pub(super) fn neighbour(path: &Path) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Reads a file that the config names. `Err` contains the reason for a failure.
+/// Reads a file that the config names. If the file cannot be read, `Err` contains the reason.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     if path.is_dir() {
         return Err("it is a directory".to_owned());

@@ -7,8 +7,8 @@ use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
 
-/// Reads the address on which the HTTP server listens. Reports a missing address or an address that
-/// is not a loopback address, and returns `None`.
+/// Reads the address on which the HTTP server listens. If the address is missing or is no loopback
+/// address, reports this and returns `None`.
 pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
     let written = &text.value.written;
@@ -25,7 +25,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     None
 }
 
-/// Parses an address with a port. Returns `None` if the text is not a loopback address with a port.
+/// Parses a loopback address with a port. Returns `None` for any other text.
 pub fn loopback(text: &str) -> Option<SocketAddr> {
     address(text).filter(|address| address.ip().is_loopback())
 }

@@ -21,7 +21,7 @@ pub(super) enum KeyKind {
     Nested,
 }
 
-/// A section of the config. Without `member`, the section is one table `[name]`. With `member`, it
+/// A section of the config. If `member` is `None`, the section is one table `[name]`. Otherwise, it
 /// has one table `[name.MEMBER]` for each member, such as each listener.
 pub(super) struct KnownSection {
     pub name: &'static str,

@@ -39,8 +39,8 @@ pub(super) fn read(
 }
 
 /// Returns the journal's directories, even if other parts of the config are invalid. Commands can
-/// thus read the journal of an organism that cannot start. Returns `Err` if the file does not state
-/// the directories.
+/// thus read the journal of an organism that cannot start. Returns `Err` if the file does not
+/// determine the directories, for example because it lacks the name of the organism.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -75,8 +75,8 @@ pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config,
 }
 
 /// Loads the config for a process that only hosts agents. Such a process needs no programs of
-/// listeners. With NATS credentials of its own, the process does not need the credentials of the
-/// pump. Keys of models are checked later, when the agents are known.
+/// listeners. If `own` is set, the process has its own NATS credentials and does not need those of
+/// the pump. Keys of models are checked later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -86,8 +86,8 @@ pub fn load_for_host(
 }
 
 /// Loads the config for commands that can work without keys: they only read, or send requests to an
-/// organism that already runs. Missing keys are reported only if the command starts an organism
-/// with this config.
+/// organism that already runs. If a command starts an organism with this config after all, the
+/// missing keys are reported then.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -112,14 +112,15 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// For the command that checks a config: a missing key of a model is only listed in a note. All
-    /// other requirements are those of `Needed`.
+    /// For the command that checks a config: a missing key of a model is only listed in a note.
+    /// Everything else is required as with `Needed`.
     Noted,
     Optional,
-    /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
+    /// For processes that only host agents: keys of models are optional, and secrets of clients are
+    /// not read.
     Host,
-    /// For hosts of agents with their own NATS credentials: keys of models are optional; secrets of
-    /// clients and the pump's credentials are not read.
+    /// For processes that only host agents and have their own NATS credentials: keys of models are
+    /// optional; secrets of clients and the pump's credentials are not read.
     Own,
     /// For `organism nats-config`: keys of models are optional. Secrets of clients and the pump's
     /// credentials are not read, and the sync settings of the servers are not checked.
@@ -145,8 +146,8 @@ struct ConfiguredPrograms {
 }
 
 /// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
-/// program, unless `keys` states that the config is loaded for a host of agents, for `organism
-/// nats-config`, or as a stored config.
+/// program, unless `keys` states that the config is loaded for a process that only hosts agents,
+/// for `organism nats-config`, or as a stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -219,7 +220,8 @@ fn check_sections(
 /// The contracts, workflows and schedules of a config, in which all payload names are resolved. A
 /// contract states which payloads a member accepts and returns, and whom it may address.
 struct ResolvedSections {
-    /// Contracts of all members and workflows; `None` after a problem.
+    /// Contracts of all members and workflows; `None` if they could not be built because of a
+    /// problem.
     contracts: Option<Contracts>,
     workflows: Vec<ConfiguredWorkflow>,
     schedules: Vec<Schedule>,
@@ -351,8 +353,8 @@ fn load_with(
     })
 }
 
-/// Returns the clients that have `steps = true` in the config, which lets them see the texts of
-/// models in their own threads.
+/// Returns the clients that have `steps = true` in the config. They may see the text that models
+/// write in the clients' own threads.
 fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     let clients = members.iter().filter(|member| member.steps);
     clients.map(|client| client.name.value.clone()).collect()

@@ -69,8 +69,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a value can only be the name of a variable. The name must contain an underscore, because
-/// a name without an underscore could be a secret.
+/// Whether a value is certainly the name of an environment variable. The name must contain an
+/// underscore, because a name without an underscore could be a secret.
 pub(super) fn is_variable(value: &str) -> bool {
     let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     value.contains('_') && value.bytes().all(is_name)

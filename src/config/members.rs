@@ -56,7 +56,7 @@ pub(super) struct DeclaredMember {
     /// Time for which the pump remembers the idempotency key of a client's request. A request that
     /// uses the key later counts as new. `None` if keys do not expire.
     pub keys_for: Option<Duration>,
-    /// Whether the client may see the texts of models in the threads that the client opened.
+    /// Whether the client may see the text that models write in the threads that the client opened.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
     /// For a listener: the client in whose name the listener's processes may send requests. `None`
@@ -115,8 +115,8 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// Parses a member's name, which must be one token: lowercase letters, digits and hyphens. Reports
-/// any other name, and returns `None`.
+/// Parses a member's name, which must be one token: lowercase letters, digits and hyphens. If the
+/// name is no token, reports this and returns `None`.
 pub(super) fn token(
     name: &Located<String>,
     problems: &mut ConfigProblems,
@@ -144,8 +144,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports an invalid name, and a name that is reserved because
-/// records use it for another sender, such as the core. Returns `None` in both cases.
+/// Parses the name of a member. Reports a name that is invalid, or that is reserved because records
+/// use it for another sender, such as the core. Returns `None` if it has reported the name.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -404,8 +404,8 @@ fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
     Some(timeout.unwrap_or(limits::PREVIEW_TIMEOUT_DEFAULT))
 }
 
-/// Reads a listener that is a person. Without a configured time-out, the person has unlimited time.
-/// Returns `None` if the name is invalid.
+/// Reads a listener that is a person. Without a configured time-out, the person has unlimited time
+/// to answer. Returns `None` if the name is invalid.
 pub(super) fn human(
     name: &Located<String>,
     schemas: SchemaSource,
@@ -483,9 +483,10 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Reads `tool_choice`, which states whether a model may or must call native tools. Reports a
-/// problem and returns `None` if the agent's transport has no native tools, or if the agent could
-/// never end its call with this choice.
+/// Reads `tool_choice`, which states whether a model may or must call native tools. Returns `None`
+/// if the key is missing or has an invalid value. Also returns `None`, and reports a problem, if
+/// the agent's transport has no native tools, or if this choice would never let the agent end its
+/// call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),

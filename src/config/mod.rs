@@ -114,8 +114,8 @@ pub struct Config {
     pub name: String,
     /// Path of the config file, as it was given.
     pub file: PathBuf,
-    /// Absolute directory of the config file. Relative paths in the file start at this directory,
-    /// which is also the working directory of child processes.
+    /// Absolute directory of the config file. Relative paths in the file are resolved against this
+    /// directory, which is also the working directory of child processes.
     pub directory: PathBuf,
     /// The project to which the journal, the socket and the keys belong.
     pub project: ProjectPaths,
@@ -131,12 +131,12 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Loopback address that serves health and metrics; `None` if no address serves them.
     pub http: Option<SocketAddr>,
-    /// Collector to which spans are exported, if the config names one.
+    /// The collector to which spans are exported; `None` if spans are not exported.
     pub telemetry: Option<TelemetryConfig>,
     /// Names of variables that contain keys of the collector, which receives spans. Listeners do
     /// not inherit these variables, even if no spans are exported.
     pub collector_keys: Vec<String>,
-    /// The command that gets alerts, if the config names one.
+    /// Settings of alerts; `None` if the config has no section `[alerts]`.
     pub alerts: Option<Arc<AlertsConfig>>,
     pub contracts: Contracts,
     pub schemas: Schemas,
@@ -145,14 +145,13 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts of models. Each client sees only the texts in its own
-    /// threads.
+    /// Clients that may see the text that models write, each in its own threads only.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of the environment variables from which operators' keys are read.
     pub operator_variables: Vec<String>,
-    /// NATS servers, if the config names any.
+    /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
@@ -198,8 +197,8 @@ impl Config {
 
     /// Returns all texts of this config that the journal stores as blobs, without duplicates: the
     /// effective config, the manifest of the stored config with the files that the manifest lists,
-    /// the generated schemas, and the definitions of workflows. The record of a boot lists the
-    /// texts in this order.
+    /// the generated schemas, and the definitions of workflows. When a pump starts, its boot record
+    /// lists the texts in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -362,7 +361,7 @@ fn tool_choice<S: serde::Serializer>(
     word.serialize(serializer)
 }
 
-/// A model of the config with its provider.
+/// A language model that the config declares, with its provider.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
     pub name: String,
@@ -374,13 +373,13 @@ pub struct ModelSpec {
 
 #[derive(Debug, Clone)]
 pub enum ProviderConfig {
-    /// Plays recorded turns from a file with an absolute path. Pauses for `chunk_delay` before each
-    /// chunk.
+    /// Plays recorded turns from the file at the absolute path `recording`. Pauses for
+    /// `chunk_delay`, if it is set, before each chunk of an answer.
     Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Routes each call to one of several other models of the config. These models can replace each
-    /// other.
+    /// Routes each call to one of several other models that the config declares. These models can
+    /// replace each other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 

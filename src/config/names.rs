@@ -55,7 +55,7 @@ fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports a config that has no client to submit payloads, or no listener to receive them.
+/// Reports a problem if the config has no client to send payloads, or no listener to receive them.
 fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
     let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {

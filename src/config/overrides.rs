@@ -1,9 +1,9 @@
 //! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
 //! Names are written in capitals with `_` for `-`. An override may change a member that the file
-//! has, but adds no member. An override that matches nothing is a problem, so that every typo is
-//! noticed. In `[payloads]`, where the author chooses the keys, an override only replaces an
-//! existing text.
+//! declares, such as an agent, but adds no member. An override that matches nothing is reported as
+//! a problem, so that typos are noticed. In `[payloads]`, where the author chooses the keys, an
+//! override only replaces an existing string.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -83,8 +83,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`, in a section whose keys the author chooses. Returns
-/// `None` if there is no text at `path`: an override must not add keys to such a section.
+/// Replaces the string at `path` beneath `node`, in a section whose keys the author chooses.
+/// Returns `None` if there is no string at `path`: an override must not add keys to such a section.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -155,8 +155,8 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     }
 }
 
-/// Parses a variable according to the type of its key. An unparsable value stays text, and is
-/// reported later when the key is read.
+/// Parses a variable according to the type of its key. A value that cannot be parsed stays a
+/// string, and is reported later when the key is read.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,
@@ -229,8 +229,8 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// Returns the names of the environment variables that override the texts in `table` and in the
-/// tables within it. `before` is the beginning of these names, which stands for `table`.
+/// Returns the names of the environment variables that override the strings in `table` and in the
+/// tables within it. All these names begin with `before`, which stands for `table`.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {
         let name = format!("{before}__{}", shouted(&entry.key.value));

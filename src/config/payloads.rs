@@ -1,6 +1,6 @@
 //! Resolves the payload names in the declarations of members, and builds the contracts. A member
-//! declares the payloads that it accepts and replies with. The schemas of the config must declare
-//! each of these payloads.
+//! declares the payloads that it accepts, and those with which it replies. The schemas of the
+//! config must declare each of these payloads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use super::tree::{ExpandedText, Located};
 use super::undo;
 use super::{file, shipped_schemas, vocabulary};
 
-/// A resolver of the payload names in a config to payloads that the schemas declare.
+/// A resolver that finds, for each payload name in a config, the payload that the schemas declare.
 pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
@@ -127,8 +127,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the name of the payload with which an agent ends its call; `None` if there is no
-    /// such agent, or if its final payload is unknown.
+    /// Returns the name of the payload with which an agent ends its call. Returns `None` if the
+    /// config has no such agent, or if the agent's final payload is unknown.
     pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
         self.finals.get(agent).cloned()
     }
@@ -472,7 +472,7 @@ fn contract(
     }
 }
 
-/// The payload names that a member or a workflow may write.
+/// The payload names that the config may use in the declaration of a member or a workflow.
 #[derive(Default)]
 pub(super) struct KnownPayloads {
     schemas: Schemas,

@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument. The names have no version number at the end. For
-/// example, `python` stands for `python3.12` too.
+/// Programs that take a script as first argument. Each name also stands for the names with a
+/// version number at the end, such as `python` for `python3.12`.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -54,8 +54,8 @@ pub(super) fn command(
 }
 
 /// Finds a program. A path with a slash is relative to the config. A bare name is searched beside
-/// this executable, beside the config, and along PATH. Reports a program that cannot be executed,
-/// and returns `None`.
+/// this executable, beside the config, and along PATH. If the program is missing or cannot be
+/// executed, reports this and returns `None`.
 fn find(
     program: &Located<ExpandedText>,
     directory: &Path,
@@ -105,8 +105,8 @@ fn find(
     None
 }
 
-/// Reports a missing script, which is the argument of an interpreter. Without the script, the
-/// interpreter could start, but would end at once.
+/// Reports a problem if the script that an interpreter gets as its argument is missing. Without the
+/// script, the interpreter could start, but would end at once.
 fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],
@@ -219,8 +219,8 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Reads a secret from a file. Leaves out the final line break, which editors add. Reports a file
-/// that cannot be read, and returns `None`.
+/// Reads a secret from a file. Leaves out the final line break, which editors add. If the file
+/// cannot be read, reports this and returns `None`.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

@@ -1,6 +1,6 @@
-//! Settings for verifying that the journal was not changed: the keys of other hosts, and the
-//! directory for copies of checkpoints. This module also reads the interval between two snapshots
-//! of the pump's state.
+//! Settings for verifying that the journal was not changed: the public keys of the other machines
+//! that run this organism, and the directory for copies of checkpoints. This module also reads the
+//! interval between two snapshots of the pump's state.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,8 @@ const KEY_DIGITS: usize = 64;
 /// directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
-    /// Public keys of the other hosts of this organism, in hexadecimal.
+    /// Public keys of the other machines that run this organism, and earlier keys of this machine,
+    /// in hexadecimal.
     pub known_keys: Vec<String>,
     /// Directory for copies of checkpoints, apart from `data` and `state`; `None` if checkpoints
     /// are not copied.
@@ -38,7 +39,7 @@ pub(super) struct DeclaredProof {
 
 impl DeclaredProof {
     /// Returns the directory for copies of checkpoints; `None` if checkpoints are not copied. A
-    /// relative path starts at `directory`, the directory of the config.
+    /// relative path is resolved against `directory`, the directory of the config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }

@@ -170,8 +170,8 @@ impl<'a> TableReader<'a> {
         fits.then_some(number)
     }
 
-    /// Reads an amount of money. The config states prices and amounts in the same currency. Returns
-    /// `None` if the key is missing or has an invalid value.
+    /// Reads an amount of money. It has the currency of the prices in the config. Returns `None` if
+    /// the key is missing or has an invalid value.
     pub fn money(&mut self, key: &str) -> Option<Money> {
         let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
         Some(Money::of_units(units))
@@ -248,7 +248,8 @@ impl<'a> TableReader<'a> {
         found.map(|(_, value)| *value)
     }
 
-    /// Reads several words of a closed list. Returns `None` if the key is missing.
+    /// Reads a list of strings. Reports and leaves out each string that is not one of `words`.
+    /// Returns `None` if the key is missing.
     pub fn choices(&mut self, key: &str, words: &[&str]) -> Option<Vec<String>> {
         if !self.has(key) {
             return None;
@@ -325,8 +326,8 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
-    /// Returns the value of `key` with its range in the source, before its type is checked. Returns
-    /// `None` if the table lacks the key.
+    /// Returns the value of `key` with its range in the source. The type of the value is not
+    /// checked yet. Returns `None` if the table lacks the key.
     pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
         self.table.get(key)
     }

@@ -1,4 +1,5 @@
-//! Finds the listeners and agents on NATS, and reports each if the config names no NATS server.
+//! Finds the listeners and agents on NATS. If the config names no NATS server, reports each of
+//! them.
 
 use crate::ids::ListenerName;
 

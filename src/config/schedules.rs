@@ -127,7 +127,7 @@ fn time_of_day(text: &str) -> Option<civil::Time> {
 }
 
 /// Reads the time zone, which is UTC by default. Returns the zone, and its name as the time-zone
-/// database spells it. Reports an unknown zone, and returns `None`.
+/// database spells it. If the zone is unknown, reports this and returns `None`.
 fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     if !read.has("zone") {
         return Some((TimeZone::UTC, "UTC".to_owned()));
@@ -151,8 +151,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules. The client of each schedule must exist, and must be allowed to send the
-/// schedule's payload. `contracts` is `None` if the contracts have problems, which are already
-/// reported; the function then returns no schedules.
+/// schedule's payload. If the contracts have problems, these are already reported, and `contracts`
+/// is `None`; the function then returns no schedules.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -220,8 +220,8 @@ fn client(
     None
 }
 
-/// Reads the file with the payload of a schedule. Reports a file that cannot be read, and returns
-/// `None`.
+/// Reads the file with the payload of a schedule. If the file cannot be read, reports this and
+/// returns `None`.
 fn payload(
     declared: &DeclaredSchedule,
     directory: &Path,
@@ -244,8 +244,8 @@ fn payload(
     }
 }
 
-/// Returns `Some` if the client of the schedule may send the payload. Otherwise, reports a problem
-/// and returns `None`.
+/// Returns `Some` if the client of the schedule may send the payload. If not, reports a problem and
+/// returns `None`.
 fn check_payload(
     declared: &DeclaredSchedule,
     (client, payload): (&ListenerName, &str),

@@ -29,22 +29,24 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest of the secret; `None` if this process could not read the secret. A
-    /// secret that a client presents is right if it has this digest.
+    /// Returns the digest of the secret; `None` if this process did not read the secret. A secret
+    /// that a client presents is correct if it has this digest.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }
 }
 
 impl Config {
-    /// Returns the secret of this client, if the client has one and this process could read it.
+    /// Returns the secret of this client; `None` if the client has no secret or this process could
+    /// not read it.
     pub fn secret_of(&self, client: &ListenerName) -> Option<SecretValue> {
         let found = self.client_secrets.iter().find(|known| known.client == *client);
         found.and_then(ClientSecret::secret).cloned()
     }
 }
 
-/// Reads the secrets of all clients. A process that starts no organism may continue without them.
+/// Reads the secrets of all clients. `keys` states whether this process needs the secrets, and
+/// whether a missing secret is reported.
 pub(super) fn read(
     members: &[DeclaredMember],
     directory: &Path,

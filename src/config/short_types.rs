@@ -40,8 +40,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads the type of a single required element from `node`. Reports a problem if `node` declares a
-/// list or an optional type.
+/// Reads the type of a single required element from `node`. If `node` declares a list, an optional
+/// type or an invalid type, reports this and returns `None`.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,
@@ -138,8 +138,8 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// Reads the type of the items of a list. Reports a problem and returns `None` unless `items`
-    /// is exactly one valid type.
+    /// Reads the type of the items of a list. If `items` is not exactly one valid type, reports
+    /// this and returns `None`.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

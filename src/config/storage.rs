@@ -149,7 +149,8 @@ impl DeclaredStorage {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
 
-    /// Drops the NATS credentials that the config names, for a program that connects with its own.
+    /// Drops the NATS credentials that the config names, for a program that connects with its own
+    /// credentials.
     pub fn forget_whom(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.credentials_file = None;
@@ -330,7 +331,8 @@ fn address(text: &Located<ExpandedText>, problems: &mut ConfigProblems) -> Optio
     None
 }
 
-/// Returns the path of a file that can be read. Otherwise, reports a problem and returns `None`.
+/// Returns the full path of the file that `named` names. If the file cannot be read, reports this
+/// and returns `None`.
 fn found(
     named: &Located<ExpandedText>,
     directory: &Path,

@@ -1,6 +1,6 @@
-//! The section `[telemetry]`: the collector of spans. Settings that are missing are taken from
-//! OpenTelemetry's variables. A mistake in such a variable is only noted, because the variable may
-//! be meant for other programs.
+//! The section `[telemetry]`: the collector of spans. If a setting is missing, its value is taken
+//! from an environment variable of OpenTelemetry, such as `OTEL_SERVICE_NAME`. A mistake in such a
+//! variable is only noted, because the variable may be meant for other programs.
 
 use std::path::Path;
 
@@ -22,9 +22,9 @@ const DISABLED: &str = "OTEL_SDK_DISABLED";
 /// Collector of spans, with the settings that are needed to reach it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
-    /// Base address, to which `/v1/traces` is appended.
+    /// Base address of the collector, to which `/v1/traces` is appended.
     pub endpoint: ProviderEndpoint,
-    /// Headers of every request.
+    /// Headers of every request to the collector.
     pub headers: Vec<(String, SecretValue)>,
     pub service: String,
     /// Share of the traces to export, from 0 to 1. The share applies to traces that begin in this
@@ -111,7 +111,7 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that contain keys of the collector, even if no spans are
+    /// Returns the names of variables that contain keys of the collector, whether or not spans are
     /// exported. A listener gets such a variable only if its config requests the variable.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));

@@ -111,9 +111,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th variable in the string at `place`. Returns `place`, the range of
-/// the whole string, if the source text has no such `${`, because the string contains it as TOML
-/// escapes.
+/// Returns the range of the `n`th variable in the string at `place`. If the string writes `${` with
+/// TOML escapes, so that the source text lacks it, returns `place`, the range of the whole string.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

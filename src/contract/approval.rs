@@ -32,8 +32,8 @@ impl Approval {
         *self == Self::Never
     }
 
-    /// Returns the reason why a call with this payload needs approval; `None` if the call needs
-    /// none.
+    /// Returns the reason why a call with this payload needs approval; `None` if it needs no
+    /// approval.
     pub fn wanted(self, payload: &str) -> Option<&'static str> {
         match self {
             Self::Never => None,

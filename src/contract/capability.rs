@@ -6,10 +6,10 @@ use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether the listener works on at most one call of a thread at a time. Further calls of the
-    /// thread wait until that call is closed. If that call itself waits for the sender of a further
-    /// call, directly or through other calls, neither call could ever end. The pump then refuses
-    /// the further call.
+    /// Whether the listener works on at most one call of a thread at a time. Other calls of the
+    /// thread wait until this call is closed. But if the listener's current call itself waits for
+    /// the sender of another call, directly or through further calls, neither call could ever end.
+    /// The pump then refuses the other call.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -42,9 +42,9 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the listener gets every refusal of a payload that it returned. If false, the
-    /// listener gets only refusals on which it can act. In this case, the payloads of one outcome
-    /// are also accepted only together: if the gate refuses one of them, the pump refuses all.
+    /// Whether the listener is informed of every refusal of one of its payloads. If false, it is
+    /// informed only of refusals on which it can act. In addition, its outcomes are then accepted
+    /// or refused as a whole: if the gate refuses one payload, the pump refuses all.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }

@@ -24,17 +24,17 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal, as the request of the goal contains it. The agent
-/// of the goal may give tasks to another agent, which takes a role in each task.
+/// The permission to delegate tasks of one goal. The payload that gives an agent the goal contains
+/// this permission. The agent may give tasks to another agent, which takes a role in each task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal, including those that agents with delegated tasks
-    /// make. `None` in the request of a delegated task: the maximum of the original goal applies
-    /// there.
+    /// Maximum number of delegations for the goal. Agents with a delegated task may delegate, too,
+    /// and their delegations count. `None` in the request of a delegated task, because the maximum
+    /// of the original goal applies.
     pub max: Option<u32>,
     /// Number of levels of delegation that this request allows; at least 1. If 1, a delegated task
     /// cannot be delegated further.
@@ -71,7 +71,8 @@ pub fn delegate_failed_name() -> PayloadName {
 }
 
 impl GoalRoles {
-    /// Reads the roles in the payload of a goal; `None` for a goal without roles.
+    /// Reads the permission to delegate from `payload`, which gives an agent a goal. Returns `None`
+    /// if the goal cannot be delegated.
     pub fn read(payload: &str) -> Option<Self> {
         let attributes = attributes(payload);
         let value = |wanted: &str| {
@@ -86,15 +87,15 @@ impl GoalRoles {
         })
     }
 
-    /// Returns the roles of a task that is delegated from a goal with these roles; `None` if the
-    /// task cannot be delegated further.
+    /// Returns the permission for a task that was delegated with this permission. Returns `None` if
+    /// the task cannot be delegated further.
     pub fn beneath(&self) -> Option<Self> {
         let depth = self.depth.checked_sub(1).filter(|depth| *depth > 0)?;
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// Returns the names and values of the XML attributes that describe these roles. The attributes
-    /// belong to the root element of a goal.
+    /// Returns the names and values of the XML attributes that state this permission in the root
+    /// element of a goal.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),
@@ -119,7 +120,8 @@ impl Contract {
         own.map(|(of, workflow)| (&of.payload, workflow))
     }
 
-    /// Returns the replies to delegations; empty if no goal of the workflow can be delegated.
+    /// Returns the names of this workflow's replies to delegations; empty if no goal of the
+    /// workflow can be delegated.
     pub(super) fn delegation_replies(&self) -> Vec<PayloadName> {
         if self.delegations.is_empty() {
             Vec::new()

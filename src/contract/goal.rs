@@ -97,7 +97,7 @@ pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadNa
 
 /// Writes the payload that gives a goal to `agent`. The text of the goal is `document`. If `answer`
 /// is set, the agent can answer the goal only with that payload. If `roles` is set, the agent may
-/// delegate tasks of the goal in these roles.
+/// delegate tasks of the goal as `roles` permits.
 pub fn write_goal_request(
     agent: &ListenerName,
     document: &str,

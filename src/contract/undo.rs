@@ -32,8 +32,8 @@ impl Contract {
         self.undo.iter().any(|rule| rule.payload == *payload)
     }
 
-    /// Returns the maximum attempts of a call with this request. A call that undoes an earlier call
-    /// gets one attempt, whatever the listener's setting.
+    /// Returns the maximum number of attempts of a call with this request. A call that undoes an
+    /// earlier call gets one attempt, whatever the listener's setting.
     pub fn attempts_of(&self, request: Option<&PayloadName>) -> u32 {
         let is_undo = request.is_some_and(|request| self.is_undo(request));
         if is_undo && !mutant("undo-once-more") { 1 } else { self.attempts }

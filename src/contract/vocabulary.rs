@@ -37,7 +37,7 @@ pub enum Meaning {
     Delegate { workflow: ListenerName },
 }
 
-/// A payload name has two meanings in one vocabulary, which is a config error.
+/// Config error: a payload name is ambiguous, because it would have two meanings or two receivers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VocabularyError {
     #[error("`{sender}` may both call a peer with {name} and reply with it")]
@@ -62,7 +62,7 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes each listener for which `is_kept` returns false from the calls in this vocabulary.
+    /// Removes, from the calls in this vocabulary, each listener for which `is_kept` returns false.
     /// Then removes each payload name for which no listener is left.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
@@ -79,14 +79,14 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Returns the payloads that answer typed goals. Such a payload may be used only in goals that
-    /// name it as their answer.
+    /// Returns the payloads that answer typed goals. An agent may send such a payload only if the
+    /// goal of its call names the payload as its answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
-    /// Returns the payloads with which an agent delegates tasks. Such a payload may be used only in
-    /// goals that name it for delegation.
+    /// Returns the payloads with which an agent delegates tasks. The agent may send such a payload
+    /// only if the goal of its call names the payload for delegation.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }

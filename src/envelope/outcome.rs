@@ -36,13 +36,13 @@ pub struct Turn {
     /// of these payloads, and does not record them with the turn.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// Texts of the model request that are not in the thread, such as the system prompt. The record
-    /// of the turn does not contain these texts. The journal stores them apart from the record,
+    /// Strings of the model request that are not in the thread, such as the system prompt. The
+    /// record of the turn does not contain them. The journal stores them apart from the record,
     /// under the digest that [`Turn::note`] contains. `None` if they are not stored for this turn.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Set if this turn of a fork repeats a recorded turn: position of the repeated turn's record
-    /// in the fork's source. `None` if a model answered. Not recorded.
+    /// Position of a record in the source of a fork, if this turn repeats the turn in that record.
+    /// `None` if a model answered. Not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }

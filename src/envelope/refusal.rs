@@ -31,7 +31,7 @@ pub enum RefusalRule {
     /// Only the pump's core may write a payload of this name.
     #[serde(rename = "reserved-name")]
     ReservedName,
-    /// The sender may not write to this thread.
+    /// The thread does not exist, or the sender may not write to it.
     #[serde(rename = "unknown-thread")]
     UnknownThread,
     /// The payload name is not in the sender's vocabulary. Unknown and forbidden names are treated

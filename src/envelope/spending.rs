@@ -1,4 +1,4 @@
-//! Use of model calls: tokens, and money if the config has prices.
+//! The cost of model calls, in tokens, and in money if the config has prices.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +58,8 @@ impl Spending {
     }
 }
 
-/// A reservation for the next request of a model call. The pump records the reservation before the
-/// request is sent.
+/// A request to reserve the maximum cost of the next request of a model call. The pump records the
+/// reservation before the model request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// Maximum tokens and money of the attempt up to and including this request: the use of its
@@ -76,7 +76,8 @@ pub struct Reservation {
     pub route: Option<RouteLimit>,
 }
 
-/// Maximum requests of one model call on one route, over all attempts.
+/// Maximum number of requests that one model call may send on one route, over all attempts of the
+/// call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteLimit {
     #[serde(rename = "route")]

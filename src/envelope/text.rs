@@ -33,8 +33,8 @@ pub struct DeliveryHead<'a> {
     /// Whether the delivery requests a preview: a description of the effect of a call that waits
     /// for a person.
     pub asks_preview: bool,
-    /// Digest of the preview that a person approved together with the call; `None` if there is
-    /// none.
+    /// Digest of the preview that a person approved together with the call; `None` if no preview
+    /// was approved.
     pub approved_preview: Option<Digest>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the threads beneath a thread. The totals of each thread include everything beneath that
+//! Reads the threads beneath a thread. The totals of each thread include all threads beneath that
 //! thread.
 
 use crate::clock::Time;

@@ -1,5 +1,5 @@
 //! Finds out how calls spent their time, for one page of a thread: in attempts, in model calls, and
-//! in waits for people.
+//! in waiting for people.
 
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
@@ -11,8 +11,8 @@ use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// A call, with the attempts, waits and turns that one page of its thread shows. A page is a range
-/// of the thread's messages.
+/// A call, with everything that one page of its thread shows about it: attempts, model turns, and
+/// periods in which the call waited. A page is a range of the thread's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -34,17 +34,17 @@ pub struct CallWork {
     pub spans: Vec<WorkSpan>,
     /// Model turns of the call within the shown page of the thread, in order.
     pub turns: Vec<TurnWork>,
-    /// Whether the call has more attempts, waits or turns than a page shows.
+    /// Whether the call has more attempts, turns or periods of waiting than a page shows.
     pub is_cut: bool,
     /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
     /// Number of model requests that failed before a later request was answered.
     pub failovers: u64,
-    /// The decision that the call waits for now; `None` if it does not wait for a person.
+    /// The kind of decision for which the call waits now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
-    /// Time since which the call has been queued: it is ready for its listener and not handed over.
-    /// `None` if the call is not queued now. [`super::ListenerLoad::queued`] counts the queued
-    /// calls.
+    /// Time since which the call has been queued: it is ready for its listener, but not handed over
+    /// to it. `None` if the call is not queued now. [`super::ListenerLoad::queued`] counts the
+    /// queued calls.
     pub queued_since: Option<Time>,
 }
 
@@ -86,7 +86,7 @@ pub struct WorkSpan {
 /// [`WorkKind::Work`], because the agent works while its model answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
-    /// The call is ready, and not handed over yet.
+    /// The call is ready for its listener, but not handed over to it yet.
     Queue,
     /// The call is with its listener.
     Work,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Error, IndexReader};
 
-/// The calls from one listener or client to another.
+/// The calls from one caller to one listener. The caller is a listener or a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CalledPeer {
     pub caller: String,
@@ -12,7 +12,7 @@ pub struct CalledPeer {
     pub calls: u64,
     /// Number of calls without a result.
     pub open: u64,
-    /// Number of open calls that wait for a person, and are not handed over.
+    /// Number of open calls that are not handed over to the listener until a person has decided.
     pub held: u64,
 }
 

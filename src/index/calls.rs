@@ -1,4 +1,5 @@
-//! Writes the index rows of calls, of their attempts, and of their waits for people.
+//! Writes the index rows of calls, of their attempts, and of the periods in which they waited for
+//! people.
 
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub struct OpenDelivery {
     pub handed_over: i64,
 }
 
-/// The present wait of an open call for a person, such as for an approval.
+/// The period in which an open call is waiting for a person now, such as for an approval.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
     pub position: u64,
@@ -42,7 +43,7 @@ pub struct CallRow {
     pub thread: i64,
     pub caller: i64,
     pub listener: i64,
-    /// Whether the opener of the call is outside the call's thread: a client, or a call in another
+    /// Whether the call was opened from outside its thread: by a client, or by a call in another
     /// thread.
     pub outside: bool,
     pub opened: i64,
@@ -63,8 +64,8 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Index rows in memory: the rows of open calls, and the rows of attempts and waits that ended
-/// since the last flush.
+/// Index rows in memory: the rows of open calls, and the rows of attempts and periods of waiting
+/// that ended since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -101,7 +102,8 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Ends the open attempt of a call. If `attempt` names another attempt, does nothing.
+    /// Ends the open attempt of a call. Does nothing if `attempt` is set and is not the open
+    /// attempt.
     pub fn end_delivery(
         &mut self,
         hours: &mut HourRows<'_>,
@@ -130,7 +132,7 @@ impl<'d> CallRows<'d> {
         Ok(())
     }
 
-    /// Ends the wait of a call for a person. Returns whether the call was waiting.
+    /// Ends the period in which a call waits for a person. Returns false if the call does not wait.
     pub fn end_hold(
         &mut self,
         id: CallId,

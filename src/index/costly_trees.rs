@@ -1,4 +1,4 @@
-//! Finds the trees whose model calls have cost most.
+//! Finds the thread trees whose model calls have cost most.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use super::trees::{
 };
 use super::{Error, IndexReader};
 
-/// A tree whose model calls have cost something.
+/// A thread tree whose model calls have cost something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostlyTree {
     pub tree: ListedTree,

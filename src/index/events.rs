@@ -7,10 +7,10 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the thread to which [`count`] assigns the timeline entries of `record` that name no
-/// thread themselves. The result is the thread's number in the index; `None` if the input of the
-/// record names no known thread or call. Must be called before the state changes in `record.facts`
-/// are applied, because they may close the call whose thread is returned.
+/// Returns the thread for which [`count`] counts those timeline entries of `record` that name no
+/// thread. The result is the thread's number in the index; `None` if the input of the record names
+/// no known thread or call. Must be called before the state changes in `record.facts` are applied,
+/// because they may close the call whose thread is returned.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }

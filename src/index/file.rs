@@ -424,8 +424,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// An index whose definitions have another digest is rebuilt. So a change of a definition must
-    /// also change [`CATALOGUE_DIGEST`].
+    /// If the definitions of an index have a digest other than [`CATALOGUE_DIGEST`], the index is
+    /// rebuilt. So a change of a definition must also change this digest.
     #[test]
     fn the_digest_of_the_catalogue_is_that_of_the_schema() {
         assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);

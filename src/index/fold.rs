@@ -186,7 +186,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Applies a fact about a call: about a delivery, a wait for a person, or the end of the call.
+    /// Applies a fact about a call: about a delivery, a period of waiting for a person, or the end
+    /// of the call.
     fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
@@ -522,7 +523,7 @@ fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
 }
 
-/// Whether the opener of the call is a client, or a call in another thread.
+/// Whether a call was opened from outside its thread: by a client, or by a call in another thread.
 fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     match &opening.opener {
         Opener::Client { .. } => true,

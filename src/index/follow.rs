@@ -75,7 +75,7 @@ pub fn follow(
     }
 }
 
-/// Opens or builds the index at `path`, and writes it up to each position that `next` returns. Ends
+/// Opens or builds the index at `path`, and brings it up to each position that `next` returns. Ends
 /// when `next` returns `None`, when `is_stopped` stops a build, or when the index file is unusable,
 /// for example because it was deleted.
 fn write_session(
@@ -167,7 +167,8 @@ impl Pace {
         self == Self::Backlog
     }
 
-    /// Returns the maximum number of records in one round of the writer, which ends with a commit.
+    /// Returns the maximum number of records in one round of the writer. Each round ends with a
+    /// commit.
     fn round_records(self) -> u64 {
         match self {
             Self::Live => limits::INDEX_LIVE_COMMIT_RECORDS,

@@ -59,10 +59,11 @@ pub struct EventTotals {
     pub attempts: u64,
     /// Number of attempts that ended without an answer.
     pub failed: u64,
-    /// Times for which calls were queued: from the readiness of a call to its hand-over to the
-    /// listener.
+    /// Durations for which calls were queued: from the time at which a call became ready until it
+    /// was handed over to the listener.
     pub queued: DurationHistogram,
-    /// Times for which listeners had calls: from the hand-over of a call to the end of the attempt.
+    /// Durations for which calls were with listeners: from the hand-over of a call to the end of
+    /// the attempt.
     pub worked: DurationHistogram,
 }
 
@@ -297,8 +298,8 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads the totals of all hours in `hours`, and passes them to `take` in portions. `take` may get
-/// several portions with the same hour and the same names.
+/// Reads the totals of all hours in `hours`. Calls `take` with an hour, names, and a part of the
+/// totals of that hour for these names. `take` must add up all parts with the same hour and names.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,
@@ -345,7 +346,7 @@ fn names_of(row: &Row<'_>) -> rusqlite::Result<EventNames> {
     Ok(EventNames { agent, model, listener: row.get(3)?, rule: row.get(4)? })
 }
 
-/// Returns the row numbers of an hour's events; `None` if the hour has no events.
+/// Returns the ranges of row numbers of an hour's events; `None` if the hour has no events.
 pub fn hour_span(db: &Connection, hour: i64) -> rusqlite::Result<Option<HourSpan>> {
     let sql = "SELECT first_event, last_event, first_call, last_call FROM hour_span_row \
                WHERE hour = ?1";

@@ -7,9 +7,10 @@ use crate::limits;
 use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
-/// SQL condition: the call `c` is ready for its listener and not handed over. Such a call is open,
-/// does not wait for a person, has an undelivered message, and has no open calls whose answers it
-/// awaits. Only the newest 1,000 messages of the thread are searched for an undelivered message.
+/// SQL condition: the call `c` is ready for its listener, but not handed over to it. Such a call is
+/// open, does not wait for a person, has an undelivered message, and has no open calls whose
+/// answers it awaits. Only the newest 1,000 messages of the thread are searched for an undelivered
+/// message.
 ///
 /// A call may wait until several subthreads have all ended. Such a call counts as ready as soon as
 /// one of them has ended, because the index does not store how many subthreads the call waits for.
@@ -31,11 +32,11 @@ pub struct ListenerLoad {
     pub listener: String,
     /// Number of messages to the listener in the queried time.
     pub messages: u64,
-    /// Number of calls that are ready for the listener and not handed over.
+    /// Number of calls that are ready for the listener, but not handed over to it.
     pub queued: u64,
     /// Time at which the first of the queued calls became ready; `None` for an empty queue.
     pub queued_since: Option<Time>,
-    /// Number of failed attempts and failed calls of the listener in the whole record. An attempt
+    /// Number of failed attempts and failed calls of the listener in the whole journal. An attempt
     /// and the call that failed with it count once. A call that a person denied does not count.
     pub errors: u64,
 }

@@ -87,10 +87,11 @@ pub struct IndexedMessage {
     /// Position of the record in which the message got its disposition; `None` while it has none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The decision that the message's call waits for; `None` if the call does not wait.
+    /// The kind of decision for which the call that this message opened waits. `None` if the
+    /// message opened no call, or if the call does not wait for a person.
     #[serde(skip)]
     pub hold: Option<Hold>,
-    /// Whether the message is in a delivery that is handed over and not answered.
+    /// Whether the message is in a delivery that a listener has and has not answered yet.
     #[serde(skip)]
     pub is_handed_over: bool,
     /// Number of the message that caused this message, if the cause is on record.
@@ -138,7 +139,7 @@ pub struct IndexedAttempt {
     pub handed_over: String,
     #[serde(rename = "ended")]
     pub ended: Option<String>,
-    /// Microseconds from the readiness of the call to the hand-over.
+    /// Microseconds from the time at which the call became ready until it was handed over.
     #[serde(rename = "queue_us")]
     pub queue_us: i64,
     /// Microseconds from the hand-over to the end of the attempt; `None` while the attempt lasts.
@@ -161,7 +162,7 @@ pub struct IndexedError {
     pub detail: String,
 }
 
-/// A wait of a call for a person.
+/// A period in which a call waits or waited for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IndexedHold {
     #[serde(rename = "kind")]
@@ -176,7 +177,7 @@ pub struct IndexedHold {
     pub ended: Option<String>,
     #[serde(rename = "waited_us")]
     pub waited_us: Option<i64>,
-    /// How the wait ended; `None` while the call waits.
+    /// How the period of waiting ended; `None` while the call waits.
     #[serde(rename = "outcome")]
     pub outcome: Option<String>,
 }
@@ -220,8 +221,8 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
-/// SQL condition: the message `m` is in a delivery that is handed over and not answered. A delivery
-/// contains the messages of its call that were on record at the hand-over.
+/// SQL condition: the message `m` is in a delivery that a listener has and has not answered yet. A
+/// delivery contains the messages of its call that were on record at the hand-over.
 pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
      FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
      CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";
@@ -352,7 +353,7 @@ impl IndexReader {
     }
 
     /// Returns the previews of a call that waits for an approval. A preview is a note named `name`
-    /// that the message of the call caused.
+    /// that was caused by `of`, the message that opened the call.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
             "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
@@ -396,7 +397,8 @@ impl IndexReader {
         Ok(found)
     }
 
-    /// Returns the failures of the call that a message opened.
+    /// Returns the failures of the call that the message `of` opened. Returns an empty list if `of`
+    /// opened no call.
     pub fn errors_of(&self, of: &IndexedMessage) -> Result<Vec<IndexedError>, Error> {
         let sql = "SELECT e.position, e.time, k.text, e.detail FROM error_row e \
                    JOIN name k ON k.n = e.kind WHERE e.call = ?1 ORDER BY e.n LIMIT ?2";
@@ -411,7 +413,8 @@ impl IndexReader {
         })
     }
 
-    /// For the call that a message opened, returns each wait for a person.
+    /// Returns the periods in which a call waits or waited for a person. The call is the one that
+    /// the message `of` opened. Returns an empty list if `of` opened no call.
     pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
         let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
                    FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";
@@ -428,8 +431,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the position of each decision about a message, and whether that decision was carried
-    /// out.
+    /// Returns people's decisions about a message: the position of each decision, and whether the
+    /// organism carried it out.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<Vec<(Position, bool)>, Error> {
         let sql = "SELECT position, accepted FROM action_row WHERE message = ?1 \
                    ORDER BY position LIMIT ?2";
@@ -439,9 +442,9 @@ impl IndexReader {
         })
     }
 
-    /// Returns the positions of records with refusals of payloads that belong to the call which a
-    /// message opened, at most [`limits::MESSAGE_ROWS_MAX`]. Also returns the number of all these
-    /// refusals.
+    /// Finds the refused payloads that belong to the call that the message `of` opened. Returns the
+    /// positions of the first [`limits::MESSAGE_ROWS_MAX`] records with such refusals, and the
+    /// number of all these refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
@@ -453,8 +456,9 @@ impl IndexReader {
         Ok((records, count.first().copied().unwrap_or_default()))
     }
 
-    /// Returns the position of the pump's last start or reload up to `position`, which put the
-    /// config in force there. Returns `None` if there is no earlier start.
+    /// Returns the position of the pump's last start or reload at or before `position`. The config
+    /// of that start or reload was in force at `position`. Returns `None` if the pump had not
+    /// started yet.
     pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";

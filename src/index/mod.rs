@@ -84,7 +84,7 @@ use std::path::{Path, PathBuf};
 use crate::ids::Position;
 use crate::journal;
 
-/// Version of the tables. An index of another version is rebuilt.
+/// Version of the tables. An index with a different version is rebuilt.
 const FORMAT_VERSION: u32 = 12;
 
 const SCHEMA: &str = include_str!("schema.sql");

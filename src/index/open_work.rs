@@ -22,7 +22,7 @@ pub enum WorkFilter {
 pub struct OpenWorkCounts {
     /// Calls whose delivery is with a listener.
     pub at_work: u64,
-    /// Calls that are ready and not handed over.
+    /// Calls that are ready for their listeners, but not handed over to them.
     pub queued: u64,
     /// Calls that wait for a person.
     pub held: u64,
@@ -39,7 +39,7 @@ impl OpenWorkCounts {
         self.at_work + self.queued + self.held + self.waiting
     }
 
-    /// Adds the counts of another journal.
+    /// Adds `other`, the counts of another journal, to these counts.
     pub fn add(&mut self, other: Self) {
         self.at_work += other.at_work;
         self.queued += other.queued;

@@ -56,7 +56,7 @@ pub struct ListedAction {
     pub person: String,
     /// User who ran the command, if the record states the user.
     pub login: Option<String>,
-    /// Host on which the command ran, if the record states the host.
+    /// Name of the machine on which the command ran, if the record states it.
     pub host: Option<String>,
     pub is_signed: bool,
     /// Whether the organism carried the action out.

@@ -22,7 +22,7 @@ pub struct IndexedPause {
     pub person: String,
     /// User who ran the command, if the record states the user.
     pub login: Option<String>,
-    /// Host on which the command ran, if the record states the host.
+    /// Name of the machine on which the command ran, if the record states it.
     pub host: Option<String>,
     pub note: String,
 }
@@ -35,7 +35,7 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// Extent to which pauses keep the pump from handing over a tree's open work to listeners.
+/// The part of a tree's open work that the pump does not hand over to listeners because of pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
     /// The pump hands over no open work of the tree, because a pause of the whole organism or of

@@ -1,5 +1,5 @@
-//! Collects the words of the messages and refusals that a record adds to the index. No other row is
-//! needed for this, so the threads that read the journal collect them.
+//! Collects the words of the messages and refusals that a record adds to the index. The words
+//! depend only on the record, so the threads that read the journal can already collect them.
 
 use crate::envelope::{Message, Refusal};
 use crate::ids::ListenerName;

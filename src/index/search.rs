@@ -14,8 +14,8 @@ use super::{Error, IndexReader};
 /// requires nothing.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
-    /// Words that the text must contain. A word that ends with `*` matches all words with that
-    /// beginning. Quoted words must follow each other.
+    /// Words that the text of a message or refusal must contain. A word that ends with `*` matches
+    /// all words with that beginning. Quoted words must follow each other.
     pub words: String,
     /// Local name or `{namespace}local` of the payload.
     pub payload: Option<String>,
@@ -234,8 +234,8 @@ impl SearchQuery {
 }
 
 impl IndexReader {
-    /// Returns the newest `limit` messages and refusals before the number `before` that match
-    /// `filter`, newest first.
+    /// Returns the newest `limit` messages and refusals that match `filter`, newest first. If
+    /// `before` is set, considers only messages and refusals with a lower number.
     pub fn search(
         &self,
         filter: &SearchFilter,
@@ -358,8 +358,8 @@ impl IndexReader {
     /// Searches as [`Self::search_words`] does, and counts all matches, up to `most`.
     ///
     /// Reads the matches of a range in ascending order where it can, because SQLite finds the first
-    /// row of such a query at once. For a descending query, it walks from the end of the table to
-    /// the range. That took 9 ms for the most frequent word of a table with ten million rows.
+    /// row of such a query at once. For a descending query, SQLite walks from the end of the table
+    /// to the range. That took 9 ms for the most frequent word of a table with ten million rows.
     fn search_and_count_words(
         &self,
         words: &str,

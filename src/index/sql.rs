@@ -1,4 +1,4 @@
-//! Runs SQL statements of people. A statement can only read, and ends in bounded time.
+//! Runs SQL statements that people enter. A statement can only read, and ends in bounded time.
 
 use std::time::{Duration, Instant};
 

@@ -31,9 +31,9 @@ pub struct ThreadPageRows {
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
-    /// Messages of the page that are in a delivery that is handed over and not answered.
+    /// Messages of the page that are in a delivery that a listener has and has not answered yet.
     pub handed_over: Vec<MessageId>,
-    /// Calls of the page that wait for a person.
+    /// Calls of the page that wait for a person, each with the kind of decision for which it waits.
     pub holds: Vec<(MessageId, Hold)>,
 }
 
@@ -161,7 +161,8 @@ impl IndexReader {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns the highest number of all messages and refusals that were recorded up to `position`.
+    /// Returns the highest of the numbers of all messages and refusals that were recorded up to
+    /// `position`.
     fn last_number(&self, position: i64) -> Result<i64, Error> {
         let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
         let found = self.rows(sql, &[&position], |row| row.get(0))?;

@@ -8,7 +8,7 @@ use crate::ids::ThreadId;
 use crate::limits;
 use crate::thread::{Closing, Record};
 
-/// Totals of a thread, or of a tree.
+/// Totals of a thread, or of a tree, such as its messages, its tokens and its cost.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowTotals {
     pub messages: i64,
@@ -94,7 +94,8 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names that the index already stores for the tree.
+    /// Names by which a search finds the tree, and which the index already stores. They need not be
+    /// written again.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -256,8 +257,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records how a call ended that a client or another thread had opened in the thread with the
-    /// number `n`.
+    /// Records the end of a call in the thread with the number `n`. A client or another thread had
+    /// opened this call.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

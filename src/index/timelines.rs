@@ -96,8 +96,8 @@ impl IndexReader {
         self.one(sql, &[&thread.as_str(), &at], |row| row.get(0).map(Position))
     }
 
-    /// Returns the position of the record with a message's disposition; `None` while the message is
-    /// unsettled.
+    /// Returns the position of the record that contains a message's disposition; `None` while the
+    /// message has no disposition.
     pub fn disposed_at(&self, message: MessageId) -> Result<Option<Position>, Error> {
         let sql = "SELECT disposed FROM message_row WHERE id = ?1";
         let id = message.0.as_bytes().as_slice();

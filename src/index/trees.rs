@@ -1,4 +1,4 @@
-//! Finds trees by their properties, newest first, in pages.
+//! Finds thread trees by their properties, newest first, in pages.
 
 use std::sync::LazyLock;
 
@@ -17,8 +17,8 @@ use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
 use super::{Error, IndexReader};
 
-/// Properties that a tree must have to be listed. A field that is `None`, false or empty requires
-/// nothing.
+/// Properties that a thread tree must have to be listed. A field that is `None`, false or empty
+/// requires nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TreeFilter {
     pub status: Option<String>,
@@ -43,11 +43,12 @@ pub struct TreeFilter {
     pub words: String,
     /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,
-    /// Position before which the tree's last record must be.
+    /// Position in the journal. The filter selects only trees whose last record is before this
+    /// position.
     pub before: Option<Position>,
 }
 
-/// A tree, with the figures that a list shows.
+/// A thread tree, with the figures that a list shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTree {
     pub thread: String,
@@ -73,8 +74,8 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// Whether pauses keep the pump from handing over all of the tree's open work, or a part of it.
-    /// `None` if no pause concerns the tree, or if the tree has no open work.
+    /// Whether pauses keep back all of the tree's open work, or only a part of it. `None` if no
+    /// pause concerns the tree, or if the tree has no open work.
     pub pause: Option<PausedPart>,
     /// If the status is `failed`, the reason why the last failed call of the root thread failed:
     /// the name of the fault and its details, shortened. Only calls that a client or another thread
@@ -99,9 +100,9 @@ pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records
                        (SELECT text FROM name WHERE n = t.request), \
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
 
-/// SQL expression for the decision that people must make in a tree, such as an approval. `NULL` if
-/// no call waits for a person, or if the waiting calls need different decisions. Looks at the first
-/// 100 waiting calls.
+/// SQL expression for the kind of decision for which the calls of a tree wait, such as an approval.
+/// `NULL` if no call waits for a person, or if the calls wait for different kinds. Looks at the
+/// first 100 waiting calls.
 pub(super) const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \

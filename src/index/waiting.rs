@@ -9,7 +9,7 @@ use crate::thread::Hold;
 use super::lookup::id;
 use super::{Error, IndexReader};
 
-/// A tree in which calls wait for a person.
+/// A thread tree in which calls wait for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingTree {
     pub root: ThreadId,
@@ -21,25 +21,25 @@ pub struct WaitingTree {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingMessage {
     pub message: MessageId,
-    /// Time at which the wait for the person began.
+    /// Time at which the call began to wait for the person.
     pub since: Time,
     pub root: ThreadId,
     /// Position of the record that opened the call.
     pub position: Position,
     /// The thread of the call.
     pub thread: ThreadId,
-    /// The decision that the call waits for; `None` if the index stores a decision that this
+    /// The kind of decision for which the call waits; `None` if the index stores a kind that this
     /// program does not know.
     pub hold: Option<Hold>,
 }
 
-/// Number of calls of a thread, or of a tree, that wait for a person, and the decision they wait
-/// for.
+/// Number of calls of a thread, or of a tree, that wait for a person, and the kind of decision for
+/// which they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
-    /// The decision that all of these calls wait for. `None` if no call waits, or if the calls wait
-    /// for different decisions.
+    /// The kind of decision for which all of these calls wait. `None` if no call waits, or if the
+    /// calls wait for different kinds.
     pub hold: Option<Hold>,
 }
 
@@ -48,8 +48,8 @@ impl HoldCount {
         Self::of_holds(waiting.map(|call| call.hold).collect())
     }
 
-    /// Counts waiting calls. `holds` contains, for each waiting call, the decision that the call
-    /// waits for.
+    /// Counts waiting calls. `holds` contains, for each waiting call, the kind of decision for
+    /// which it waits.
     pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
         let calls = holds.len() as u64;
         holds.dedup();
@@ -91,7 +91,8 @@ impl IndexReader {
         Ok(self.rows(sql, &[&call.0.as_bytes().as_slice()], waiting)?.pop())
     }
 
-    /// Returns the decision that a call waits for; `None` if the call does not wait.
+    /// Returns the kind of decision for which a call waits; `None` if the call does not wait for a
+    /// person.
     pub fn open_hold(&self, call: MessageId) -> Result<Option<Hold>, Error> {
         let sql = "SELECT h.hold FROM message_row m CROSS JOIN hold_row h INDEXED BY hold_open \
                    ON h.call = m.n AND h.ended IS NULL WHERE m.id = ?1";
@@ -120,10 +121,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of calls that wait for the decision `hold`, in the order of their
-    /// requests: the first `most` calls, and those directly after them whose waits began at the
-    /// same time as the last wait of the first `most`. Also returns the number of all calls that
-    /// wait for this decision.
+    /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
+    /// in the order in which the calls were opened. Also returns the calls directly after them that
+    /// began to wait at the same time as the last of them. The second value is the number of all
+    /// calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";
@@ -160,7 +161,7 @@ impl IndexReader {
     }
 }
 
-/// Returns the kind of wait that the index stores as `word`; `None` for an unknown word.
+/// Returns the kind of decision that the index stores as `word`; `None` for an unknown word.
 pub(super) fn hold_of(word: &str) -> Option<Hold> {
     [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }

@@ -5,8 +5,8 @@ use rusqlite::Connection;
 
 use crate::limits;
 
-/// Minimum number of segments on one level of the full-text table for a write to merge some of
-/// them. This is SQLite's default.
+/// Number of segments that must be on one level of the full-text table before a write merges some
+/// of them. This is SQLite's default.
 const MERGED_SEGMENTS: u32 = 4;
 
 /// The ways in which writes to the full-text table merge its segments.
@@ -34,7 +34,7 @@ impl WordMerges {
 }
 
 /// Merges segments of the full-text table of `db`, up to a bounded number of pages. Returns whether
-/// anything was merged, so that more may be left to merge.
+/// anything was merged. If so, more segments may be left to merge.
 pub fn merge_some(db: &Connection) -> rusqlite::Result<bool> {
     let before = db.total_changes();
     let sql = "INSERT INTO word(word, rank) VALUES ('merge', ?1)";

@@ -52,8 +52,8 @@ fn collect(element: &Element, words: &mut String) {
     }
 }
 
-/// Adds the words of an accepted payload to `out`: its texts and the values of its attributes,
-/// without the names of its elements and without namespaces.
+/// Adds the words of an accepted payload to `out`. These are the words of its text and of its
+/// attribute values, without the names of elements and without namespaces.
 pub fn add_payload_words(payload: &str, out: &mut String) {
     let mut rest = payload;
     while let Some(at) = rest.find('<') {
@@ -245,8 +245,8 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
 }
 
 /// Adds the term for a run of characters in a script without spaces. The term matches the groups of
-/// three characters that make up the run, one after another. A shorter run matches the beginning of
-/// a group.
+/// three characters that make up the run, one after another. A run of fewer than three characters
+/// matches every group that begins with it.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

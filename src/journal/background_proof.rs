@@ -2,9 +2,10 @@
 //! once. Meanwhile, a thread in the background verifies the earlier records; this is called the
 //! proof.
 //!
-//! The proof verifies the same things as a start without a snapshot: hash chains, MACs,
+//! The proof verifies the same things as a pump that starts without a snapshot: hash chains, MACs,
 //! checkpoints, the marks outside the journal, and redactions. If the proof fails, the snapshot is
-//! deleted and the pump stops; a start without a snapshot would have failed in the same way.
+//! deleted and the pump stops; a pump that started without a snapshot would have failed in the same
+//! way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -89,9 +90,8 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the position of the first record after the snapshot, as long as only the records
-    /// from there on are verified. Returns `None` once the background thread has verified the
-    /// earlier records too.
+    /// If the background thread has not yet verified the records before the snapshot, returns the
+    /// position of the first record after the snapshot. Otherwise, returns `None`.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
@@ -134,16 +134,16 @@ pub(super) struct ProofClaim {
     /// Keys that signed the journal's checkpoints up to `checkpoint`, and recorded actions in which
     /// operators declare trust in keys.
     pub signers: CheckpointSigners,
-    /// Checkpoints inside the journal, up to `checkpoint`, which the background verification
-    /// compares with the records.
+    /// Checkpoints that the journal itself contains, up to `checkpoint`. The background
+    /// verification compares them with the records.
     pub due: InnerCheckpoints,
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the start of the pump changed them.
     pub known: ExternalMarks,
-    /// Redactions of payloads that operators accepted in recorded actions, including the actions
-    /// after the snapshot.
+    /// Records with blanked payloads, and records whose redaction operators have accepted. Includes
+    /// acceptances after the snapshot.
     pub redactions: RedactedRecords,
-    /// Losses of records that operators accepted in recorded actions of the journal.
+    /// Losses of records. Operators have accepted each loss in an action that the journal records.
     pub losses: Vec<AcceptedLoss>,
 }
 

@@ -1,6 +1,6 @@
-//! Checkpoints: signed statements about the records in a journal at one time. A host keeps them
-//! inside the journal and in a file outside. The checkpoints reveal if records are missing at the
-//! end, or if the journal was rewritten.
+//! Checkpoints: signed statements about the records in a journal at one time. A host keeps them in
+//! the journal and also in a file outside the journal. They reveal whether records at the end of
+//! the journal are missing, and whether the journal was rewritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -114,7 +114,7 @@ impl CheckpointKey {
         hex(self.0.verifying_key().as_bytes())
     }
 
-    /// Returns the key for MACs, which is derived from this signing key.
+    /// Returns the key for MACs. It is derived from this signing key.
     pub fn mac(&self) -> MacKey {
         MacKey::derive(self.0.as_bytes(), &self.public())
     }
@@ -191,8 +191,9 @@ impl CheckpointFile {
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
     }
 
-    /// Returns the last checkpoint of the file; `None` if the file has none. Reads only the end of
-    /// the file, because the file has a line for each checkpoint since the first record.
+    /// Returns the last checkpoint of the file; `None` if the file contains no checkpoint. Reads
+    /// only the end of the file, because the file has a line for each checkpoint since the first
+    /// record.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
@@ -212,7 +213,7 @@ impl CheckpointFile {
     }
 
     /// Removes the checkpoints after `last`. First saves a copy of the whole file under an unused
-    /// name. The caller knows that an operator accepted the loss of the records after `last`.
+    /// name. Must be called only if an operator has accepted the loss of the records after `last`.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.

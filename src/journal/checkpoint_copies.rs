@@ -1,6 +1,7 @@
-//! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`. If a program rewrites a record of the journal, the copies contradict the new record,
-//! even if the program can use the signing key in `state`.
+//! Copies of a journal's checkpoints, in a directory that the config names. It is separate from the
+//! data directory, which contains the journal, and from the state directory, which contains the
+//! signing key. If a program rewrites a record of the journal, the copies contradict the new
+//! record, even if the program can use the signing key.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
@@ -24,7 +25,7 @@ use super::checkpoint::CheckpointFile;
 /// Copies of the checkpoints of one journal, as read from a directory.
 #[derive(Debug, Default)]
 pub struct CheckpointCopies {
-    /// Path of this journal's file in the directory of copies.
+    /// Path of the file with the copies of this journal's checkpoints.
     pub file: PathBuf,
     /// Copied checkpoints in order of position.
     pub lines: Vec<Checkpoint>,
@@ -36,9 +37,9 @@ impl CheckpointCopies {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
 
-    /// Reads the copied checkpoints of `journal` from the journal's file in `directory`. Returns no
-    /// copies if this file does not exist yet. `Err` explains why the copies cannot be read, or
-    /// states that the read took longer than [`limits::BOUNDS_TIMEOUT`].
+    /// Reads the copied checkpoints of `journal` from their file in `directory`. Returns no copies
+    /// if this file does not exist yet. `Err` explains why the copies cannot be read, or states
+    /// that the read took longer than [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
@@ -122,7 +123,7 @@ pub struct CheckpointCopier {
 }
 
 impl CheckpointCopier {
-    /// Starts to write copies of the checkpoints of `journal` into `directory`.
+    /// Starts a thread that copies the checkpoints of `journal` into `directory`.
     pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
         let file = CheckpointCopies::file_in(directory, journal);
         // Queue: unbounded, so that a commit never waits for the directory. The worker drops the
@@ -164,8 +165,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits a short time until the queued checkpoints are copied. The next start of the pump
-    /// copies the checkpoints that are still missing.
+    /// Waits a short time for the queued checkpoints to be copied. If some copies are still missing
+    /// then, the next start of the pump makes them.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

@@ -62,8 +62,8 @@ impl CheckpointSigner {
         })
     }
 
-    /// Notes that `checkpoint` is durable in the journal. Writes it to the file outside the journal
-    /// too, and queues it to be copied.
+    /// Processes `checkpoint` after it has become durable in the journal: writes it to the file
+    /// outside the journal too, and queues it to be copied.
     pub fn keep(&mut self, checkpoint: Checkpoint) {
         failpoint("after-checkpoint");
         self.checked = checkpoint.position;

@@ -53,8 +53,8 @@ impl CommitWatermark {
         Self::read_at(data.join(WATERMARK))
     }
 
-    /// Removes the watermark that earlier versions kept beside the journal. The caller has moved
-    /// its content to the state directory.
+    /// Removes the watermark that earlier versions kept beside the journal, in the directory
+    /// `data`. The caller must have moved this watermark to the state directory before.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         match std::fs::remove_file(&path) {

@@ -16,10 +16,10 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Processes the next checkpoint in the journal, `line`. If `line` already has a copy, removes
-    /// all collected checkpoints, because only checkpoints after the last copied one need a copy.
-    /// Otherwise adds `line`, unless it contradicts `heads`, the last records of all trees at the
-    /// position of `line`.
+    /// Processes `line`, the next checkpoint in the journal. If `line` already has a copy, empties
+    /// the list of collected checkpoints, because only checkpoints after the last copied one need a
+    /// copy. Otherwise adds `line` to the list, unless its Merkle root contradicts `heads`, the
+    /// last records of all trees at the position of `line`.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -50,8 +50,8 @@ impl CopyDirectory {
         Self { directory, due, given_up, copier: None }
     }
 
-    /// Queues these checkpoints to be copied after the checkpoints that are already due. Returns
-    /// immediately.
+    /// Queues `lines` to be copied, behind the checkpoints that are already due. Returns
+    /// immediately. Does nothing if the config names no directory for copies.
     pub fn copy(&mut self, journal: Uuid, lines: impl IntoIterator<Item = Checkpoint>) {
         let Some(directory) = &self.directory else { return };
         self.due.extend(lines);
@@ -101,8 +101,8 @@ impl CopyDirectory {
         Some(self.copier.as_ref().map(CheckpointCopier::counts).unwrap_or_default())
     }
 
-    /// Queues the checkpoints that are due, and waits a short time until they are copied. The next
-    /// start of the pump copies the checkpoints that are still missing.
+    /// Queues the checkpoints that are due, and waits a short time for them to be copied. If some
+    /// copies are still missing then, the next start of the pump makes them.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

@@ -1,7 +1,7 @@
 //! The marks of a journal: data outside the journal's file that shows which records the journal
 //! had. The marks are a note with the id of the journal, the watermark of acknowledged records, and
-//! the checkpoints. A start refuses a journal that contradicts one of these marks, unless a
-//! recorded action of an operator accepted the loss.
+//! the checkpoints. A pump does not start on a journal that contradicts one of these marks, unless
+//! an operator has accepted the loss in a recorded action.
 
 use std::path::Path;
 
@@ -31,17 +31,17 @@ fn way_on(with_key: bool) -> &'static str {
     }
 }
 
-/// The marks that a journal has outside its file, such as its watermark and its checkpoints. A
-/// start compares the journal with these marks.
+/// The marks that a journal has outside its file, such as its watermark and its checkpoints. A pump
+/// compares the journal with these marks when it starts.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
     /// Whether the journal may have been written before MACs existed. True if the state directory
-    /// has no watermark of the journal, because this host has then not acknowledged any record of
-    /// it.
+    /// has no watermark of the journal: this host has then never acknowledged a record of the
+    /// journal, and cannot exclude that the journal is so old.
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
-    /// The latest checkpoint in the state directory; `None` if there is none.
+    /// The latest checkpoint in the state directory; `None` if this directory has no checkpoint.
     pub latest: Option<Checkpoint>,
     /// The journal that was in the data directory before this journal: its id and its last
     /// acknowledged record. `None` if there was no earlier journal, or if it had no acknowledged
@@ -61,11 +61,10 @@ pub(super) struct ExternalMarks {
     /// Copied checkpoints that cover lost records. A recorded action of an operator accepts this
     /// loss.
     pub forgiven: Vec<Checkpoint>,
-    /// Losses of records that operators accepted in recorded actions of the journal.
+    /// Losses of records. Operators have accepted each loss in an action that the journal records.
     losses: Vec<AcceptedLoss>,
-    /// The error for the first record that contradicts the latest checkpoint in the state
-    /// directory, or the last acknowledged record, which the watermark names. `None` if no record
-    /// does.
+    /// The error for the first record that contradicts the watermark or the latest checkpoint in
+    /// the state directory. `None` if no such record was found.
     disagreement: Option<Error>,
 }
 
@@ -90,14 +89,14 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Sets the losses of records that operators accepted before the snapshot from which a start
-    /// continues. `losses` come from the recorded actions up to the snapshot. `checkpoint` is the
+    /// Prepares the marks for a pump that starts from a snapshot. `losses` are the losses of
+    /// records that operators accepted in recorded actions up to the snapshot. `checkpoint` is the
     /// checkpoint of the snapshot, and `hash` is the hash of the record at its position.
     ///
     /// # Errors
     ///
-    /// Returns an error if the watermark names the position of `checkpoint` as the last
-    /// acknowledged record, but with a hash other than `hash`.
+    /// Returns an error if the watermark is at the position of `checkpoint`, but has a hash other
+    /// than `hash`.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -113,13 +112,14 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds losses of records that operators accepted. `later` contains the losses from all
-    /// recorded actions of operators, including the actions after the snapshot.
+    /// Adds `later`: the losses of records that operators accepted in any recorded action, even in
+    /// an action after the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
 
-    /// Returns the losses of records that operators accepted in recorded actions of the journal.
+    /// Returns the losses of records. Operators have accepted each loss in an action that the
+    /// journal records.
     pub fn losses(&self) -> &[AcceptedLoss] {
         &self.losses
     }
@@ -150,13 +150,14 @@ impl ExternalMarks {
         refuse(self.inside, "signed in a checkpoint of its own")
     }
 
-    /// Returns the path of the file with copies of checkpoints, for error texts.
+    /// Returns the path of the file with copies of checkpoints, for error messages.
     fn copied(&self) -> String {
         self.copies.file.display().to_string()
     }
 
-    /// Returns an error if a record contradicts the latest checkpoint in the state directory, or
-    /// differs from the last acknowledged record, which the watermark names.
+    /// Returns an error if the record `sealed` contradicts the watermark, which has the hash of the
+    /// last acknowledged record, or the latest checkpoint in the state directory. `heads` are the
+    /// last records of all trees, including this record.
     pub fn check(&self, sealed: &HashedRecord, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = sealed.record.position;
         if position == self.mark.0 && sealed.hash != self.mark.1 {
@@ -195,9 +196,9 @@ impl ExternalMarks {
         Error::broken(position.0, detail)
     }
 
-    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error instead of returning
-    /// it. A later action of an operator may accept the contradiction, so the whole journal is read
-    /// first.
+    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error for
+    /// [`ExternalMarks::disagreement`] instead of returning it. A later record may be an action in
+    /// which an operator accepts the contradiction, so the whole journal must be read first.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -263,9 +264,9 @@ impl ExternalMarks {
     }
 
     /// Removes the watermark and the latest checkpoint from memory if they name records after
-    /// `last`, the last record of the journal. Returns the loss of these records, which an operator
-    /// accepts. `outside` contains the checkpoints in the state directory, and `inside` is the last
-    /// checkpoint in the journal's file.
+    /// `last`, the last record of the journal. Returns the loss of these records. Must be called
+    /// only if an operator accepts this loss. `outside` contains the checkpoints in the state
+    /// directory, and `inside` is the last checkpoint in the journal's file.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -294,8 +295,8 @@ impl ExternalMarks {
         loss
     }
 
-    /// Removes the copied checkpoints after the record `last` from memory, and returns them. The
-    /// caller must know that an operator accepts the loss of the records after `last`.
+    /// Removes the copied checkpoints after the record `last` from memory, and returns them. Must
+    /// be called only if an operator accepts the loss of the records after `last`.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);
         self.copies.lines.split_off(kept)
@@ -332,22 +333,22 @@ pub fn replaced(
     Ok(is_lost.then_some((noted, records)))
 }
 
-/// Returns an error if the directory `data` held a journal with acknowledged records, because no
-/// new journal may be created there.
+/// Returns an error if the directory `data` once held a journal with acknowledged records. The
+/// caller must then not create a new journal in this directory.
 pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }
 
 /// Returns the error for a lost journal if `data`, or the directory of a partition inside `data`,
-/// held a journal with acknowledged records. Returns `None` otherwise.
+/// once held a journal with acknowledged records. Returns `None` otherwise.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let mut places = std::iter::once(data.to_owned()).chain(partitions);
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Replaces `error` by the error for lost records, if a journal with acknowledged records is
-/// unreadable or missing. Returns any other error unchanged.
+/// Returns the error for lost records if `error` shows that a journal is missing or unreadable,
+/// although records of this journal were acknowledged. Otherwise, returns `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
@@ -410,8 +411,8 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Refuses a checkpoint if its signature is false, or if its Merkle root differs from the Merkle
-/// root of `heads`.
+/// Returns an error if the signature of `checkpoint` is false, or if its Merkle root differs from
+/// the Merkle root of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {

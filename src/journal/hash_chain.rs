@@ -39,8 +39,9 @@ impl<'r> From<&'r Record> for RecordHeader<'r> {
 }
 
 /// Returns the hash of a record. The hash covers the hash of the previous record in the same tree,
-/// the record's own header, and the record's text. The header ends with the name of the tree, which
-/// contains no brace. The text begins with a brace, so header and text cannot be confused.
+/// the record's own header, and the record's text. The header ends with the name of the tree, and
+/// this name contains no brace. The text begins with a brace, so header and text cannot be
+/// confused.
 pub fn record_hash(header: &RecordHeader<'_>, text: &[u8]) -> Digest {
     Digest::of_parts(&[
         &header.previous_hash.0,

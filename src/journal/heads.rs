@@ -41,7 +41,7 @@ pub struct TreeHead {
 /// The heads of all trees of a journal.
 #[derive(Debug, Default)]
 pub struct TreeHeads {
-    /// The heads in memory. All other heads are in the working file on disk, or in the file of a
+    /// The heads in memory. All other heads are in the working file on disk, or in a database of a
     /// snapshot.
     resident: Map<ThreadId, TreeHead>,
     trees: usize,
@@ -85,12 +85,11 @@ struct AbsentHeads {
 /// memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of the most recent uses whose heads stay in memory. Several of these uses may be uses
-    /// of one head.
+    /// Number of uses: the heads of this many most recent uses stay in memory. Several of these
+    /// uses may be uses of one head.
     kept: usize,
-    /// Number of uses that must occur, besides the `kept` most recent ones, before heads leave
-    /// memory. Then all heads without a use among the `kept` most recent uses leave memory
-    /// together.
+    /// Number of further uses before heads leave memory. Once there are `kept` + `batch` uses, all
+    /// heads without a use among the `kept` most recent ones leave memory together.
     batch: usize,
 }
 
@@ -221,8 +220,7 @@ impl TreeHeads {
 
     /// Whether the working file may have lost the head of the tree `root` because of damage.
     /// Returns true if the head is not in memory, although it may have been stored in the working
-    /// file. The caller must have called [`TreeHeads::recall`] before, which loads a stored head
-    /// into memory.
+    /// file. Must be called after [`TreeHeads::recall`], which loads a stored head into memory.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))

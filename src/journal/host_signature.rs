@@ -1,5 +1,5 @@
-//! Signatures of hosts. With such a signature, a host proves to the pumps on other hosts that a
-//! statement comes from it.
+//! Signatures of hosts. With such a signature, a host proves to the pumps on other hosts that it
+//! has made a statement.
 
 use serde::{Deserialize, Serialize};
 

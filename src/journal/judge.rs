@@ -25,7 +25,7 @@ pub(super) enum OpenPurpose {
     Follow,
 }
 
-/// Damage of a journal that an operator accepts. Without this acceptance, a start refuses the
+/// Damage of a journal that an operator accepts. Without this acceptance, no pump starts on the
 /// damaged journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperatorAcceptance {
@@ -41,8 +41,8 @@ pub struct OperatorAcceptance {
 }
 
 /// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. `mend` names the lost checkpoints, which the repair of the journal's tables
-/// restores.
+/// or checkpoints. `mend` contains the lost checkpoints; the repair of the journal's tables
+/// restores them.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -59,8 +59,8 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copied checkpoints that cover lost records, and that must be removed from the file with the
-    /// copies. Empty unless an operator accepts a loss of records when the journal is opened.
+    /// Copied checkpoints that cover lost records. They must be removed from the file of copies.
+    /// Empty unless an operator accepts a loss of records when the journal is opened.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,
@@ -131,9 +131,9 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Refuses a journal whose file lacks the last checkpoint of the state directory, or the last
-    /// copied checkpoint. Does not refuse the journal if the operator accepts a loss, because the
-    /// repair then restores the missing checkpoint.
+    /// Refuses a journal whose file lacks the last checkpoint of the state directory or the last
+    /// copied checkpoint, or has another checkpoint at its position. If an operator accepts a loss,
+    /// allows a missing checkpoint, because the repair then restores it.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());

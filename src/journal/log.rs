@@ -1,6 +1,6 @@
-//! The log of a journal. Groups are appended to the log, and readers get the groups after a given
-//! position. Module `writer` sets the positions, hashes and MACs of the records, in the same way
-//! for every log.
+//! The log of a journal. Groups of records are appended to the log, and readers get the groups that
+//! follow a given position. Module `writer` sets the positions, hashes and MACs of the records, in
+//! the same way for every log.
 //!
 //! A log is either a file, or a stream that has a file as its projection. `sqlite::scan` reads the
 //! file, and `jetstream::stream_reader` the stream.

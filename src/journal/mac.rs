@@ -136,14 +136,14 @@ impl MacKey {
         self.id
     }
 
-    /// Returns the text that a chained MAC covers. The text contains `before`, the previous MAC,
-    /// and `hashes`, the hashes of the records after it.
+    /// Returns the bytes that a chained MAC covers. They contain `before`, the previous MAC, and
+    /// `hashes`, the hashes of the records after it.
     fn chained(journal: Uuid, at: Position, before: &HeadMac, hashes: &[u8]) -> Vec<u8> {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
 
-    /// Returns the text that a base MAC covers. A base MAC begins a new chain of MACs, so the text
-    /// contains the Merkle root over the last records of all trees, and no earlier MAC.
+    /// Returns the bytes that a base MAC covers. A base MAC begins a new chain of MACs, so these
+    /// bytes contain the Merkle root over the last records of all trees, and no earlier MAC.
     fn base(journal: Uuid, at: Position, merkle_root: Digest) -> Vec<u8> {
         [b"base\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &merkle_root.0].concat()
     }
@@ -183,13 +183,14 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Continues the chain of MACs with `mac`, because the commit with this MAC is durable.
+    /// Makes `mac` the MAC that the next MAC continues. Must be called once the commit with `mac`
+    /// is durable.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
 }
 
-/// Finds out which records of a journal are covered by MACs, while the records are read.
+/// The records of a journal that MACs cover, determined while the records are read.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -207,7 +208,7 @@ pub struct MacCoverage {
 }
 
 /// The state of a [`MacCoverage`], as a snapshot stores it. The last record of the snapshot carries
-/// a MAC of this host's key, which was verified.
+/// a MAC of this host's key, and this MAC was verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCoverage {
     #[serde(rename = "last")]
@@ -327,8 +328,8 @@ impl MacCoverage {
     }
 
     /// Returns the first record of a journal's unproved end; `None` if every record is proved. The
-    /// unproved end consists of the last records, if no MAC proves that a pump wrote them. `last`
-    /// is the last record of the journal.
+    /// unproved end consists of the records at the end for which no MAC proves that a pump wrote
+    /// them. `last` is the last record of the journal.
     ///
     /// Usually, the unproved end begins after the last MAC. If a MAC of this host's key is wrong,
     /// and no later MAC of this key is right, the end begins after the last record that a right MAC
@@ -347,7 +348,7 @@ impl MacCoverage {
         }
     }
 
-    /// Returns the ids of keys of other hosts that made MACs of this journal.
+    /// Returns the ids of the keys of other hosts with which MACs of this journal were made.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

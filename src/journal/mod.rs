@@ -59,12 +59,12 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. A start that opens an older journal for
-/// writing raises the journal to [`FORMAT`].
+/// The oldest journal format that this program reads. If a pump opens a journal of an older format
+/// for writing, it raises the journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
-/// The writing end of a journal. It has one owner, which uses a thread of its own, because every
-/// call blocks until its effect is durable.
+/// The writing end of a journal. It has one owner, which runs on an OS thread of its own, because
+/// every call blocks until its effect is durable.
 pub trait Journal: Send {
     fn id(&self) -> Uuid;
 
@@ -202,8 +202,8 @@ pub enum Error {
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The journal has another number of partitions than the config, so the pump would search
-    /// threads in the wrong partition.
+    /// The journal has another number of partitions than the config, so the pump would look for
+    /// conversation threads in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
@@ -339,8 +339,8 @@ impl Error {
     }
 }
 
-/// Returns the text for a broken journal. The text contains the journal's name, the position and
-/// the damage. It also contains advice, unless `detail` contains advice already.
+/// Returns the error message for a broken journal. The message contains the journal's name, the
+/// position and the damage. It also contains advice, unless `detail` contains advice already.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),

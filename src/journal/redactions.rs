@@ -34,7 +34,8 @@ impl RedactedRecords {
         }
     }
 
-    /// Adds the redactions that operators accepted in later records.
+    /// Adds the redactions that operators accepted in the records of `later`, for example in the
+    /// records after a snapshot.
     pub fn add_accepted(&mut self, later: &Self) {
         self.accepted.extend(&later.accepted);
     }

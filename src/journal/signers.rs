@@ -51,8 +51,8 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Remembers the key that signed `checkpoint`. The caller has verified the checkpoint's Merkle
-    /// root.
+    /// Remembers the key that signed `checkpoint`. The caller must have verified the checkpoint's
+    /// Merkle root.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()

@@ -21,8 +21,8 @@ use super::record_codec::RecordBatch;
 use super::sqlite::{FoundJournal, JournalFile};
 use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 
-/// Writes a journal. A writer has one owner, which uses a thread of its own, because every call
-/// blocks until its effect is durable.
+/// Writes a journal. A writer has one owner, which runs on an OS thread of its own, because every
+/// call blocks until its effect is durable.
 #[derive(Debug)]
 pub struct JournalWriter<L> {
     pub(super) id: Uuid,
@@ -51,8 +51,8 @@ pub struct JournalWriter<L> {
     pub(super) file: JournalFile,
 }
 
-/// State of the journal when a start opened it, and whether the start must still record an
-/// operator's action.
+/// State of the journal when it was opened, and whether the action of an operator must still be
+/// recorded.
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
@@ -104,7 +104,7 @@ impl<L: Log> JournalWriter<L> {
         file.fold(&mut heads)
     }
 
-    /// Returns this writer with `log` in place of its log.
+    /// Returns this writer with `log` in place of the log that it had.
     pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
         let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
         JournalWriter {

@@ -38,10 +38,11 @@ pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Number of segments on one level of the full-text table at which SQLite merges all of them in one
-/// write. SQLite's default of 16 is too small: a backlog of 15 commits would nearly reach it.
+/// write. SQLite's default of 16 is too small, because a backlog of 16 commits would already cause
+/// such a merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
-/// Number of database pages that a writer of an index merges after a commit, if a backlog has left
-/// out merges.
+/// Number of database pages that the writer of an index merges after a commit, to catch up on
+/// merges that it left out while the index was far behind its journal.
 pub const INDEX_MERGED_PAGES: u32 = 1_000;
 /// Minimum number of records in a journal for a first build of its missing index. A first build
 /// writes all rows before it makes the SQL indexes.
@@ -58,8 +59,8 @@ pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
 /// Number of bytes of texts that a first build of an index collects before it passes them to the
 /// thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
-/// Interval at which the last phase of a first build of an index, which makes the SQL indexes,
-/// checks whether the build must stop.
+/// Interval at which the first build of an index checks whether it must stop, while it makes the
+/// SQL indexes at its end.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that a first build of an index queues for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
@@ -79,8 +80,8 @@ pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 pub const INDEX_NEAR_WAIT: Duration = Duration::from_secs(5);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
-/// Number of items that a query reads first, on its own thread. Only after these items may the
-/// query start threads that read the other items.
+/// Number of items that a query reads first, on the OS thread that runs the query. Only after these
+/// items may the query start threads that read the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
 /// Time limit for the first items of a query. If reading them takes longer, further threads read
 /// the other items. Reading the first items from the page cache takes a third of this time.
@@ -108,9 +109,9 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of rows of messages and refusals, up to the last row of a tree, in which a search within
-/// the tree first looks for the newest matches. With a larger number, the search would read more
-/// matches than it shows.
+/// Number of rows in which a search within a tree first looks for the newest matches. These are the
+/// rows, each a message or a refusal, up to the last row of the tree. With more rows, the search
+/// would read more matches than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
@@ -121,13 +122,14 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;
-/// Limit of a search for messages that cannot be retried. The search examines at most this many
-/// failed calls and this many refusals, oldest first.
+/// Maximum number of failed calls, and of refusals, that a search for unretriable requests
+/// examines, oldest first. A request is unretriable if no retry of it can succeed.
 pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
 /// several ids begin with the given digits.
 pub const CANDIDATES_MAX: usize = 10;
-/// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
+/// Maximum attempts, failures, waits for a person, decisions and refusals that are shown for one
+/// message.
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;

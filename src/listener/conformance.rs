@@ -172,12 +172,12 @@ impl ConformanceCheck {
     }
 }
 
-/// An event that the host of the program reports.
+/// An event that the kit's host reports about the program under test.
 #[derive(Debug)]
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
-    /// The program sent an answer, but the answer does not name the delivery in progress.
+    /// The program sent an answer that does not belong to the delivery in progress.
     Stray(String),
     Left(String),
 }
@@ -217,8 +217,8 @@ impl Sink for RecordingSink {
     }
 }
 
-/// A program under test. The kit does not restart the program after an exit. So an unexpected exit
-/// fails the check.
+/// A program under test. The host does not restart the program after an exit, so the kit notices an
+/// unexpected exit and fails the check.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -474,9 +474,10 @@ impl ListenerTrial {
         self.quiet(QUIET).await
     }
 
-    /// Checks that a program on NATS handles a cancel. First waits for an answer, which shows that
-    /// the program runs. Then pauses the program until the NATS server has both the request and its
-    /// cancel. So the program cannot answer the request before the cancel is sent.
+    /// Checks that a program on NATS handles a cancel message. First waits for an answer, which
+    /// shows that the program runs. Then pauses the program until the NATS server has both the
+    /// request and the cancel message for it. So the program cannot answer the request before the
+    /// cancel message is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,

@@ -1,8 +1,9 @@
 //! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! A single thread reads deliveries, handles them and answers. The thread checks for a cancel only
-//! when the handler requests a check, so no second thread has to wake up for each delivery.
+//! A single thread reads deliveries, handles them and answers. The thread checks for a cancel
+//! message only when the handler requests a check, so no second thread has to wake up for each
+//! delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -78,8 +79,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Takes no frame:
-    /// [`Self::next`] still returns each of them.
+    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Removes no
+    /// frame from the queue: [`Self::next`] still returns every frame.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {

@@ -87,7 +87,7 @@ pub struct ThreadResult {
 }
 
 impl Request {
-    /// Returns the results of calls in other threads that this call has received so far, oldest
+    /// Returns the results that this call has received so far from calls in other threads, oldest
     /// first.
     pub fn thread_results(&self) -> Vec<ThreadResult> {
         self.results().iter().filter_map(ThreadResult::of).collect()

@@ -101,7 +101,8 @@ impl Preview {
         Self(core_text(system::PREVIEW, text))
     }
 
-    /// Returns the digest of the preview's payload. An approval names the preview by this digest.
+    /// Returns the digest of the preview's payload. An approval refers to the preview by this
+    /// digest.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }

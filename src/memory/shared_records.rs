@@ -1,7 +1,8 @@
-//! Records of one tree that opened several threads, and that some of these threads have not read.
+//! Cache of a tree's records that opened several threads and are yet to be read for some of them.
 //!
 //! Such a record may contain the first payload of each of a hundred threads, and then takes long to
-//! read. Without this cache, each of the threads would read, verify and parse the whole record.
+//! read. Without this cache, the whole record would be read, verified and parsed again for each
+//! thread.
 
 use std::collections::HashSet;
 
@@ -21,7 +22,7 @@ pub(super) struct SharedRecords(BoundedCache<Digest, SharedRecord>);
 #[derive(Debug)]
 struct SharedRecord {
     record: Record,
-    /// Threads that the record opened and that have not read it.
+    /// Threads that the record opened, and for which it was not read yet.
     unread: HashSet<ThreadId, foldhash::fast::RandomState>,
 }
 
@@ -34,7 +35,7 @@ impl Default for SharedRecords {
 
 impl SharedRecords {
     /// Returns the record with the hash `hash` for `thread`; `None` if the record is not in the
-    /// cache. Removes the record after the last thread that it opened has read it.
+    /// cache. Removes the record once it was read for every thread that it opened.
     pub fn read(&mut self, hash: Digest, thread: &ThreadId) -> Option<Record> {
         let mut shared = self.0.take(&hash)?;
         shared.unread.remove(thread);
@@ -47,10 +48,10 @@ impl SharedRecords {
         Some(record)
     }
 
-    /// Adds `record`, which `thread` has just read from the journal, for the other threads that the
-    /// record opened. Does nothing if the record opened no other thread. Also does nothing if it
-    /// did not open `thread`: such a thread, for example the parent, may be the last one to read
-    /// the record.
+    /// Adds `record`, which was just read from the journal for `thread`, so that it can be read for
+    /// the other threads that it opened. Does nothing if the record opened no other thread. Also
+    /// does nothing if it did not open `thread`: the record may then already be read for all
+    /// threads that it opened, for example if `thread` is their parent.
     pub fn add(&mut self, record: &Record, hash: Digest, thread: &ThreadId) {
         let opened = record.facts.iter().filter_map(|fact| match fact {
             Fact::ThreadOpened { thread, .. } => Some(thread),

@@ -208,8 +208,8 @@ impl Error {
         }
     }
 
-    /// Returns how long the caller must wait before the next request, if the provider has stated a
-    /// delay.
+    /// Returns how long the caller must wait before the next request; `None` if the provider has
+    /// stated no delay.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -256,7 +256,7 @@ impl Error {
         }
     }
 
-    /// Returns the HTTP status of the server's response, if the server responded.
+    /// Returns the HTTP status that this error states; `None` if it states no status.
     pub fn status(&self) -> Option<u16> {
         match self.cause() {
             Self::Overloaded { status, .. }

@@ -58,7 +58,7 @@ impl ProviderKey {
         &self.value
     }
 
-    /// Replaces the key in `text`, because a server may have echoed it.
+    /// Replaces the key in `text` if `text` contains it, because a server may have echoed the key.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         if is_word || mutant("show-the-key") {

@@ -33,8 +33,8 @@ pub struct RequestOrigin {
     pub thread: ThreadId,
     /// Number of the turn among all turns of the agent in the thread, counted from 1.
     pub turn: u32,
-    /// Trace context, which is sent to providers; `None` if there is none. It has no influence on
-    /// the answer.
+    /// Trace context, which is sent to providers; `None` if the request belongs to no trace. The
+    /// trace context has no influence on the answer.
     pub trace: Option<TraceParent>,
 }
 
@@ -107,7 +107,8 @@ impl ChatMessage {
     }
 }
 
-/// A part of a message: text, a native call, the result of one, or an opaque block of a provider.
+/// A part of a message: text, a native call, the result of a native call, or an opaque block of a
+/// provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatBlock {
     Text(String),

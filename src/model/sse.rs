@@ -81,8 +81,8 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream that lacks the empty line at the end of this event.
-    /// Returns `None` if the last event was ended by its empty line.
+    /// Returns the last event of a stream that has ended, if the empty line that completes this
+    /// event is missing. Otherwise returns `None`.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;

@@ -18,11 +18,11 @@ pub struct TokenPrice {
     /// Price of one million tokens of answers.
     #[serde(rename = "output")]
     pub output: f64,
-    /// Price of one million prompt tokens that the provider read from its cache. If absent, `input`
+    /// Price of one million prompt tokens that the provider read from its cache. If `None`, `input`
     /// applies.
     #[serde(rename = "cached")]
     pub cached: Option<f64>,
-    /// Price of one million prompt tokens that the provider wrote to its cache. If absent, `input`
+    /// Price of one million prompt tokens that the provider wrote to its cache. If `None`, `input`
     /// applies.
     #[serde(rename = "cache_written")]
     pub cache_written: Option<f64>,
@@ -86,8 +86,9 @@ impl ModelTerms {
     }
 
     /// Returns the maximum tokens of an answer on those routes for which the config states no
-    /// maximum. It is the default maximum or half of the context window, whichever is smaller.
-    /// Returns `None` if there are no such routes, or if the config states no context window.
+    /// maximum. For such a route, the maximum is the default or half of the context window,
+    /// whichever is smaller. Returns `None` if there are no such routes, or if the config states no
+    /// context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

@@ -17,8 +17,8 @@ pub enum TokenizerFamily {
     Other,
 }
 
-/// Beginnings of model names. The names are compared without a provider's prefix such as `openai/`.
-/// Longer beginnings come before shorter ones.
+/// Beginnings of model names, with their families. A provider's prefix such as `openai/` is removed
+/// from a name first. Longer beginnings come before shorter ones.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),
@@ -45,8 +45,8 @@ impl TokenizerFamily {
         matches!(self, Self::Other)
     }
 
-    /// Returns the name of the family's vocabulary, such as `o200k_base`, or `estimate` if there is
-    /// none.
+    /// Returns the name of the family's vocabulary, such as `o200k_base`, or `estimate` if the
+    /// family has no public vocabulary.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",

@@ -1,5 +1,6 @@
 //! Models that refuse every call. A trial, which runs recorded threads again, uses them in place of
-//! models on the network if it has no budget. It may then use only recorded answers.
+//! models on the network if it has no budget. Without a budget, a trial may use only recorded
+//! answers.
 
 use std::sync::Arc;
 

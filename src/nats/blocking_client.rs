@@ -1,4 +1,4 @@
-//! A NATS client for callers that block. Any thread may call it, including one that runs
+//! A NATS client for callers that block. Any OS thread may call it, even a thread that runs
 //! asynchronous code.
 
 use std::sync::mpsc;

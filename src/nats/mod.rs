@@ -52,13 +52,13 @@ pub enum NatsCredentials {
     Password {
         user: String,
         password: NatsPassword,
-        /// Name of the environment variable that holds the password, which listeners do not get;
-        /// `None` if the password comes from a file.
+        /// Name of the environment variable that holds the password; `None` if the password comes
+        /// from a file. Listeners do not get this variable.
         variable: Option<String>,
     },
 }
 
-/// A password whose value the `Debug` form hides.
+/// A password. Its `Debug` form does not show the value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NatsPassword(pub String);
 
@@ -261,9 +261,9 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// While the connection is lost, the last error since then, or an empty text if there was no
-    /// error yet. Otherwise `None`. The lock is needed because several tasks of the client may
-    /// report events at once.
+    /// The last error since the connection was lost; an empty string if there was no error since
+    /// then. `None` while the connection is up. The lock is needed because several tasks of the
+    /// client may report events at once.
     outage: Mutex<Option<String>>,
 }
 

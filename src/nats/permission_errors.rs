@@ -78,9 +78,9 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 #[derive(Debug)]
 struct SharedErrors {
     who: Arc<str>,
-    /// The recent errors, each with its time. Lock: the connection's task adds errors while threads
-    /// that wait for a response search them. The lock is never held across an await. The list stays
-    /// valid after a panic, because every change is a single method call.
+    /// The recent errors, each with its time. Lock: the connection's task adds errors while other
+    /// threads, which wait for a response, search the list. The lock is never held across an await.
+    /// The list stays valid after a panic, because every change is a single method call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
     /// Number of errors so far. The number rises only after the error was added to `recent`, so
     /// that a woken task finds the error in `recent`.

@@ -33,7 +33,7 @@ use crate::telemetry::SpanExporter;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
 
-/// Reason why an agent cannot run in another process than the pump.
+/// Reason why an agent cannot run outside the pump's process.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config has `nats = true`, so there is no agent to host")]
@@ -94,7 +94,7 @@ fn unknown_agent(config: &Config, name: &str) -> NotHosted {
 
 /// The agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
-    /// The config in force. Lock: held during a whole reload.
+    /// The config in force. Lock: a reload holds it from its beginning to its end.
     config: Mutex<Arc<Config>>,
     has_own_keys: bool,
     agents: Vec<ReloadableAgent>,
@@ -336,8 +336,8 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent that runs on another machine than the pump. Before each turn, the agent downloads the
-/// part of the thread that it does not have yet.
+/// An agent of this process whose pump runs on another machine. Before each turn, the agent
+/// downloads the part of the thread that it does not have yet.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,

@@ -20,7 +20,8 @@ use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
-    /// The route, a provider and one of its models, that a model call of the agent tries first.
+    /// Route that each model call of the agent tries first. A route is a provider with one of its
+    /// models.
     pub route: ModelRoute,
     pub tracer: SpanTracer,
 }

@@ -387,8 +387,8 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// Delays an orderly stop of the server. The stop waits for the connection until this sender is
-    /// dropped.
+    /// Delays an orderly stop of the server: the stop waits for the connection until this sender is
+    /// dropped. `None` if the stop must not wait for the connection.
     serving: Option<mpsc::Sender<()>>,
     /// True once the socket is closed. From then on, the connection reads no further request.
     closed: watch::Receiver<bool>,
@@ -455,8 +455,8 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is one of the read-only queries that a command sends before the request for
-/// which it was started.
+/// Whether the request is one of the queries that a command may send before its actual request.
+/// These queries change nothing.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -487,8 +487,9 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, does
-    /// not wait for the results of calls, so that the place of the connection soon becomes free.
+    /// Carries out a request, even if its client disconnects before the end. After a disconnect,
+    /// does not wait for the results of calls, so that another client can soon connect in its
+    /// place.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,

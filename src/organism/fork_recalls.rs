@@ -65,11 +65,11 @@ pub(super) async fn serve(
     }
 }
 
-/// Calls of one tree, by listener and digest of the payload. Calls with the same key are in journal
-/// order.
+/// Calls of one thread tree, by listener and digest of the payload. Calls with the same key are in
+/// journal order.
 type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 
-/// The calls of one tree.
+/// The calls of one thread tree, as far as its records were read.
 #[derive(Default)]
 struct SearchedCalls {
     /// Position of the last record that was read.
@@ -135,8 +135,8 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Returns the calls that a tree has recorded after the position `after`. Reads only records
-    /// that were not read before.
+    /// Returns the calls of the tree `root` that are recorded after the position `after`. Reads
+    /// only records that were not read before.
     fn calls(
         &mut self,
         reader: &JournalReader,
@@ -183,7 +183,8 @@ impl SearchedCalls {
         }
     }
 
-    /// Reads the result with which a call of this tree was closed.
+    /// Reads the result with which a call of this tree was closed. Returns `None` if the call is
+    /// open or has no result, or if a payload of the result is redacted.
     fn result(
         &self,
         reader: &JournalReader,
@@ -206,7 +207,8 @@ impl SearchedCalls {
 /// Approximate number of bytes that one call takes in memory.
 const CALL_BYTES: usize = 400;
 
-/// Reads the result of a call from the record that closed it.
+/// Reads the result of a call from the record that closed it. Returns `None` if the record contains
+/// no result, or if a payload of the result is redacted.
 fn recollection(
     record: &Record,
     listener: ListenerName,

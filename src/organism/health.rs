@@ -22,7 +22,8 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
     pub models: Arc<ModelCounts>,
-    /// Progress of the index; `None` if this process does not keep an index of the journal.
+    /// Progress of the index of the pump's journal; `None` if this process does not keep this
+    /// index.
     pub index: Option<Arc<IndexLag>>,
     /// Counts of the alerts of this pump; `None` if the config has no alerts.
     pub alerts: Option<Arc<AlertMetrics>>,
@@ -34,7 +35,7 @@ impl PumpHealth {
         Self { counts, models, index: None, alerts: None }
     }
 
-    /// Returns the number of deliveries that are in flight at the pump.
+    /// Returns the number of deliveries that the pump has in flight.
     pub fn under_way(&self) -> u64 {
         self.counts.under_way()
     }
@@ -102,7 +103,7 @@ impl HostedHealth {
 /// Reason why an organism refuses submissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessProblem {
-    /// Kind of the problem, from a closed list.
+    /// Kind of the problem, from a fixed list.
     pub what: &'static str,
     /// Explanation of the problem to an operator, in one sentence.
     pub why: String,

@@ -82,14 +82,15 @@ impl SharedHosts {
 }
 
 impl HostFactory {
-    /// Makes the hosts of the agents that run in this process.
+    /// Makes a host for each agent that runs in this process.
     pub fn agents(&self, config: &Arc<Config>) -> Result<Vec<HostedListener>, Error> {
         let memory = Arc::clone(&self.memory);
         let Self { sink, runtime, models, tracer, .. } = self;
         local_agents::agents(config, sink, runtime, models, tracer, memory)
     }
 
-    /// Makes the hosts of child processes and of handlers in this process.
+    /// Makes a host for each listener that runs as a child process or has a handler in this
+    /// process.
     pub fn listeners(
         &self,
         config: &Config,
@@ -113,7 +114,7 @@ impl HostFactory {
         hosts
     }
 
-    /// Makes the hosts of workflows. A new host can continue a workflow run, because the state of
+    /// Makes a host for each workflow. A new host can continue a workflow run, because the state of
     /// the run follows from its definition and the messages of its call.
     pub fn workflows(
         &self,

@@ -157,8 +157,8 @@ pub enum Error {
          of this host together, and `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// The journal is embedded, so only its own host signs it, and the key of another host cannot
-    /// be trusted.
+    /// The journal is embedded, so only the machine that wrote it signs it, and the key of another
+    /// machine cannot be trusted.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
          --accept-key` accepts another key of this host"
@@ -214,8 +214,8 @@ pub struct Organism {
     reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Responder that reports to other processes up to which position this host has a copy of the
-    /// journal. The responder runs until this field is dropped.
+    /// Responder that reports to other processes up to which position this machine has a copy of
+    /// the journal. The responder runs until this field is dropped. `None` for an embedded journal.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -277,7 +277,7 @@ impl Organism {
     }
 }
 
-/// Starts the export of spans if the config names a collector.
+/// Starts the export of spans. Returns `None` if the config names no collector.
 fn exporter(config: &Config) -> Option<SpanExporter> {
     let telemetry = config.telemetry.as_ref()?;
     Some(SpanExporter::start(telemetry, &config.name))
@@ -381,8 +381,8 @@ fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Jour
     open_journal_as(config, None, core)
 }
 
-/// Opens the journal. If an operator adopts another host's journal on JetStream, `accepts` is the
-/// id of that journal.
+/// Opens the journal. `accepts` is the id of the journal if an operator adopts a journal on
+/// JetStream that another machine or project began. Otherwise, it is `None`.
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,

@@ -105,8 +105,8 @@ impl ConfiguredModels {
         made.collect::<Result<_, Error>>().map(Self)
     }
 
-    /// Makes one short call to a single model, without retries and without a record. Returns `None`
-    /// if the model uses no network.
+    /// Makes one short call to the model `spec`, without retries and without a record. Returns
+    /// `None` if the model uses no network.
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
@@ -134,9 +134,9 @@ impl ConfiguredModels {
     }
 }
 
-/// Returns the name of the first model that uses the network and has no price. Searches the models
-/// in `names`, and the models of their routes. The cost of calls to a model without a price is
-/// unknown, so a budget of money cannot bound these calls.
+/// Returns the name of the first model that uses the network and has no price; `None` if there is
+/// no such model. Searches the models in `names`, and the models of their routes. The cost of calls
+/// to a model without a price is unknown, so a budget of money cannot bound these calls.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -43,7 +43,8 @@ pub fn identity(uid: u32) -> OperatorIdentity {
     }
 }
 
-/// Returns the login name of a user in a file with the format of `/etc/passwd`.
+/// Returns the login name of the user `uid`, read from a file in the format of `/etc/passwd`.
+/// Returns `None` if the file does not contain the user.
 fn login(passwd: &Path, uid: u32) -> Option<String> {
     let text = std::fs::read_to_string(passwd).ok()?;
     text.lines().find_map(|line| {
@@ -55,8 +56,9 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
 }
 
 /// Records an action while no pump runs. Takes the journal's lock, opens the journal, appends one
-/// record, and closes the journal with a checkpoint. If the action adopts another host's journal on
-/// JetStream, `accepts` is the id of that journal.
+/// record, and closes the journal with a checkpoint. `accepts` is the id of the journal if the
+/// action adopts a journal on JetStream that another machine or project began. Otherwise, it is
+/// `None`.
 pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
@@ -125,8 +127,9 @@ pub(super) fn open_accepting(
 }
 
 /// Appends actions to a journal in one commit. No pump may use the journal, and `core` must have
-/// the state that results from all its records. If the journal is new, first appends its boot
-/// record. This record lists `texts`, which are the texts of the config and are stored as blobs.
+/// the state that results from all records of the journal. If the journal is new, first appends its
+/// boot record. This record lists `texts`, which are the texts of the config and are stored as
+/// blobs.
 pub fn append_actions(
     core: &mut ResidentCore,
     journal: &mut dyn Journal,

@@ -256,7 +256,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
     Ok(earlier)
 }
 
-/// Result of [`adopt`], with which this project takes over the journal of a project at another
+/// Result of [`adopt`]. The adopting project has taken over the journal of a project at another
 /// path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
@@ -265,10 +265,10 @@ pub struct AdoptedProject {
     /// Directories that were renamed, each with its new path.
     pub renamed: Vec<(PathBuf, PathBuf)>,
     /// State directory that was copied, with the path of the copy. The original stays, because
-    /// other projects may use it.
+    /// other projects may use it. `None` if no directory was copied.
     pub copied: Option<(PathBuf, PathBuf)>,
     /// Id of the adopted journal, if it is on JetStream. `None` for any other journal, and for a
-    /// journal that this project began on this host.
+    /// journal that this project began on this machine.
     pub stream: Option<Uuid>,
 }
 
@@ -356,8 +356,8 @@ pub fn adopt(
     Ok(Some(adopted))
 }
 
-/// Finds the partitions whose journals have records and no MAC, because they were written before
-/// journals had MACs.
+/// Finds the partitions whose journals have records but no MAC. Earlier versions of this program
+/// wrote records without MACs.
 fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     let mut partitions = BTreeSet::new();
     for partition in 0..config.partitions() {
@@ -376,7 +376,8 @@ fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     Ok(partitions)
 }
 
-/// Returns the id of the journal on JetStream, if another project or host began that journal.
+/// Returns the id of the journal on JetStream, if another project or machine began that journal.
+/// Returns `None` for any other journal.
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
@@ -438,8 +439,8 @@ fn take_state(
     Ok(())
 }
 
-/// Returns the directory that `from` selects, either by its own path or by the path of its project.
-/// Without `from`, returns the only directory in `earlier`.
+/// Returns the directory in `earlier` that `from` selects, either by its own path or by the path of
+/// its project. Without `from`, returns the only directory in `earlier`, or `None` if it is empty.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -524,7 +525,8 @@ fn has_journal(data: &Path) -> bool {
     partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
 }
 
-/// Reads the project path that is stored in a data directory.
+/// Reads the project path that is stored in a data directory; `None` if the directory contains
+/// none.
 pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
     match std::fs::read(&path) {

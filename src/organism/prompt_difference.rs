@@ -7,7 +7,7 @@ use crate::audit::{ComparedTurn, PromptPair, ThreadComparison};
 use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 
-/// Number of equal lines around each difference of two texts.
+/// Number of equal lines that a diff shows around each difference.
 const CONTEXT_LINES: usize = 3;
 
 /// One side of a comparison of two threads.
@@ -18,10 +18,11 @@ pub enum ComparedSide {
 }
 
 /// Result of a search for the first pair of different prompts in two compared threads. The search
-/// stops where the threads differ in something other than a prompt.
+/// stops at the first difference in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first pair of requests that differ in more than ids and dates, if there is one.
+    /// The first pair of requests that differ in more than ids and dates; `None` if there is no
+    /// such pair.
     pub first: Option<DifferentPrompts<E>>,
     /// Number of pairs that were not compared, because a search compares a limited number of pairs.
     pub uncompared: u64,
@@ -35,8 +36,8 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. The search stops where
-/// the threads differ in something other than a prompt. `rebuild` rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. The search stops at the
+/// first difference in something other than a prompt. `rebuild` rebuilds the request of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,

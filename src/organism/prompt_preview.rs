@@ -222,7 +222,8 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// Reads the recorded messages of a thread, and the last position of the thread's tree.
+/// Reads the recorded messages of a thread, and the last position of the thread's tree. The
+/// position is `None` if the journal does not contain the tree.
 fn messages_of(
     config: &Config,
     thread: &ThreadId,

@@ -1,5 +1,5 @@
-//! Measures the prompts of agents. Compares each size with the room that the context window of the
-//! agent's model leaves for a prompt.
+//! Measures the prompts of agents. Compares the size of each prompt with the number of tokens that
+//! the context window of the agent's model leaves for a prompt.
 
 use super::models::ConfiguredModels;
 use super::{Error, prompt_preview, with_core_words};
@@ -14,17 +14,17 @@ use crate::model::{ModelRequest, ModelTool};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptSize {
     pub agent: ListenerName,
-    /// Tokens of the prompt and the tools, if the thread is empty.
+    /// Tokens of the prompt and the tools, without any message of a thread.
     pub tokens: u64,
     /// Tokens of the whole first request, with an example task.
     pub with_task: u64,
-    /// Tokens of the context window, if the config states one.
+    /// Tokens of the context window; `None` if the config states no context window.
     pub window: Option<u64>,
     /// Tokens of the context window that remain for the prompt if the answer has its maximum
-    /// length.
+    /// length. `None` if the config states no context window.
     pub room: Option<u64>,
-    /// The payload whose description takes the most room, with its share of the request's
-    /// characters in percent.
+    /// The payload with the longest description in the request, and the length of this description
+    /// in percent of the request's characters. `None` if the request describes no payload.
     pub largest: Option<(String, usize)>,
 }
 
@@ -67,8 +67,8 @@ pub fn prompt_sizes(config: &Config) -> Result<Vec<PromptSize>, Error> {
     config.agents.iter().filter_map(|spec| size(spec).transpose()).collect()
 }
 
-/// Returns the payload whose description takes the most room in the request, with its share in
-/// percent.
+/// Returns the payload with the longest description in the request, and the length of this
+/// description in percent of the request. Returns `None` if the request describes no payload.
 fn largest_payload(
     config: &Config,
     spec: &AgentSpec,

@@ -60,8 +60,8 @@ pub(super) enum PumpClockMode {
 }
 
 impl PumpRuntime {
-    /// Starts a pump on a journal that `core` has replayed. Stores the texts of prompts, then
-    /// starts the hosts and the pump's thread.
+    /// Starts a pump on a journal that `core` has replayed. Stores the texts of the config in the
+    /// journal, then starts the hosts and the pump's thread.
     pub async fn start(
         config: &Arc<Config>,
         core: ResidentCore,
@@ -152,7 +152,7 @@ impl PumpRuntime {
         Ok(())
     }
 
-    /// Starts the watch for alerts that the config declares. The watch ends with the pump.
+    /// Starts the watch for alerts if the config declares alerts. The watch ends with the pump.
     pub fn watch_alerts(&self, config: &Config) -> Result<(), Error> {
         self.alerts.configure(config, self.watched.index.clone())
     }
@@ -251,8 +251,8 @@ impl PumpRuntime {
         }
     }
 
-    /// Returns the result of a pump that ended without a stop. Its hosts are stopped on a separate
-    /// task.
+    /// Returns the result of a pump that ended although no stop was requested. Its hosts are
+    /// stopped on a separate task.
     pub async fn finish_detached(self) -> Result<(), Error> {
         let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));

@@ -116,7 +116,7 @@ impl ReloadService {
 
     /// Adds the pump of a partition. `config` is the config with which the pump started. If a
     /// reload has replaced `config` since then, the pump takes the config in force. Returns false
-    /// if the pump cannot take it. The pump must then end and start again.
+    /// if the pump cannot take it; the caller must then end the pump and start it again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -181,8 +181,8 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump if its config is in force. Otherwise, leaves the pump out and returns the config
-    /// in force.
+    /// Adds a pump if its config `config` is in force, and returns `None`. Otherwise, leaves the
+    /// pump out and returns the config in force.
     fn insert_if(
         &self,
         config: &Config,

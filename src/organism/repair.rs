@@ -20,8 +20,8 @@ pub struct AcceptedDamage {
     pub loss: bool,
     /// Whether to accept redacted payloads, whose bytes were replaced by NULs.
     pub redaction: bool,
-    /// Whether to accept records that were not signed with the key of this host. The key of another
-    /// host may have signed them.
+    /// Whether to accept records that were not signed with the key of this machine. The key of
+    /// another machine may have signed them.
     pub key: bool,
 }
 
@@ -49,8 +49,8 @@ impl AcceptedDamage {
     }
 }
 
-/// Result of a repair: the journal as the repair found it, and the records that the repair took
-/// out.
+/// Result of a repair: the journal as the repair found it, with the records that the repair
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
@@ -96,9 +96,9 @@ pub fn repair(
     Ok(Some(repaired))
 }
 
-/// Records in every partition that the key of another host is trusted. Then signs a checkpoint in
-/// each partition with the key of this host. Hosts that trust this host read these checkpoints, and
-/// then also trust `key`.
+/// Records in every partition that the key of another machine is trusted. Then signs a checkpoint
+/// in each partition with the key of this machine. A machine that trusts this machine reads these
+/// checkpoints, and then also trusts `key`.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {
@@ -118,8 +118,8 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the positions of redacted payloads, whose bytes were overwritten, that no operator has
-/// accepted before. Returns only as many as one action can list.
+/// Finds the positions of redacted payloads whose redaction no operator has accepted yet. The bytes
+/// of a redacted payload are overwritten. Returns only as many positions as one action can list.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;

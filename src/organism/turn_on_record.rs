@@ -34,7 +34,7 @@ pub struct TurnOnRecord {
     thread: ThreadId,
     note: PastTurn,
     /// The boot or reload whose config was in force when the pump handed the turn's call over to
-    /// the agent.
+    /// the agent. `None` if the journal has no boot before the turn.
     boot: Option<BootConfig>,
 }
 
@@ -60,7 +60,8 @@ impl TurnOnRecord {
         Ok(None)
     }
 
-    /// Finds the turn of `agent` whose answer is the record at `position`.
+    /// Finds the turn of `agent` whose answer is the record at `position`. Returns `None` if this
+    /// record contains no turn of `agent`.
     pub fn at(
         reader: JournalReader,
         agent: &ListenerName,
@@ -269,8 +270,9 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     })
 }
 
-/// Returns the config in force when a turn was handed over. A reload may have replaced this config
-/// before the turn's answer.
+/// Returns the config that was in force when the pump handed the turn's call over to the agent. A
+/// reload may have replaced this config before the turn's answer. Returns `None` if the journal has
+/// no boot before the turn.
 fn config_of_turn(
     reader: &JournalReader,
     note: &PastTurn,

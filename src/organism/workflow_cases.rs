@@ -1,5 +1,5 @@
-//! Runs cases of workflows. The real engine runs on a journal of its own. The case gives the
-//! answers in place of models, programs and people.
+//! Runs test cases of workflows. The real engine runs on a journal of its own. The test case gives
+//! the answers in place of models, programs and people.
 //!
 //! The run of a case is deterministic. The runner gives one answer at a time, and only when every
 //! delivery in flight waits for an answer of the case. If only the passage of time can continue the
@@ -32,8 +32,8 @@ use runner::CaseRunner;
 
 pub use written::{CaseWriteError, write_case};
 
-/// Runs a case, and returns a problem for each difference between the run and the case. Returns
-/// `None` if `interrupted` completes before the run.
+/// Runs a test case, and returns a problem for each difference between the run and the expectations
+/// of the case. Returns `None` if `interrupted` completes before the run.
 ///
 /// Uses a temporary journal, which is removed afterwards. Calls no models, and starts only those
 /// listener programs that the case names.
@@ -72,13 +72,13 @@ pub async fn run_case(
     Ok(Some(problems))
 }
 
-/// Returns the id of the thread in which a case runs. All cases have the same thread id.
+/// Returns the id of the thread in which a test case runs, which is the same for all cases.
 fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// Makes the config of a case. The journal of the case is in `home`. A [`CaseHost`] replaces each
-/// agent, and each listener whose program the case does not run.
+/// Makes the config for the run of a test case. The journal of the run is in `home`. A [`CaseHost`]
+/// replaces each agent, and each listener whose program the case does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,
@@ -116,7 +116,7 @@ fn texts_of(element: &Element) -> String {
     if texts.is_empty() { element.text().trim().to_owned() } else { texts.join("; ") }
 }
 
-/// Makes the problem [`ProblemCode::CaseFailed`] at a place of the case file.
+/// Makes the problem [`ProblemCode::CaseFailed`] at a place of the file with the test case.
 fn failed(
     place: &crate::config::SourceRange,
     message: impl Into<String>,

@@ -94,8 +94,8 @@ impl RunArchive for JournalRuns {
 /// definition.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
-/// Collects the definitions of the workflows in the config. Leaves out the definitions of open
-/// runs.
+/// Collects the definitions of the workflows in the config. Leaves out definitions that only open
+/// runs still use.
 pub(super) fn of_config(config: &Config) -> BTreeMap<ListenerName, RunDefinitions> {
     let definitions = config.workflows.iter().map(|workflow| {
         let definition = Arc::new(workflow.definition.clone());

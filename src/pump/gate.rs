@@ -218,8 +218,8 @@ impl Gate {
     }
 
     /// Returns an example of a correct payload with the name `name`, for a refusal; `None` if there
-    /// is no example. Where `name` is a payload to the core that contains another payload, such as
-    /// `spawn-thread`, the example contains one that `sender` may send.
+    /// is no example. If `name` is a payload to the core that contains another payload, such as
+    /// `spawn-thread`, the example contains a payload that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -254,7 +254,8 @@ impl Gate {
     }
 
     /// Parses a primitive, which is a payload to the core such as `spawn-thread`. If it contains
-    /// another payload, checks that payload as if `sender` had sent it alone.
+    /// another payload, checks that payload as if `sender` had sent it alone. Returns the primitive
+    /// with the checked payload inside it.
     fn read_primitive(
         &self,
         sender: &ListenerName,
@@ -281,9 +282,9 @@ impl Gate {
     }
 
     /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. Without an
-    /// `xmlns` of its own, the inner payload inherits the core's namespace, which no sender means.
-    /// So the gate looks for a payload with the same local name that the sender may write, and uses
-    /// the namespace of that payload.
+    /// `xmlns` of its own, the inner payload inherits the core's namespace, which is never
+    /// intended. So the gate looks for a payload with the same local name that the sender may
+    /// write, and uses the namespace of that payload.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -301,8 +302,8 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks the payload inside a primitive such as `spawn-thread` by the rules for payloads
-    /// outside primitives. Also refuses the payload if it would open no call.
+    /// Checks the payload inside a primitive such as `spawn-thread` by the same rules as any other
+    /// payload. Also refuses the payload if it would open no call.
     fn check_inner(
         &self,
         sender: &ListenerName,
@@ -354,8 +355,8 @@ fn rule_of(breach: BrokenRule) -> RefusalRule {
     }
 }
 
-/// Refuses envelopes, and every payload name of the core that is not a primitive, a note or a
-/// preview.
+/// Returns a refusal for an envelope. Also returns a refusal for a payload name of the core, unless
+/// the name belongs to a primitive, a note or a preview.
 fn not_reserved(
     element: &ScannedPayload<'_>,
     submission: &SubmittedText<'_>,

@@ -69,10 +69,10 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Minimum number of entries in `trees` and `keys` together at which the next eviction may run;
-    /// 0 if there is no minimum. An eviction that had to leave trees in memory sets the minimum
-    /// above the number of entries at that time. So the next eviction does not examine the same
-    /// trees again before more entries have come.
+    /// Minimum number of entries in `trees` and `keys` together for the next eviction; 0 if there
+    /// is no minimum. If an eviction has to leave trees in memory, it sets the minimum above the
+    /// present number of entries, so that the next eviction does not examine the same trees again
+    /// too soon.
     retry_at: usize,
 }
 
@@ -83,10 +83,9 @@ struct WaitingTrees {
     /// One entry for each time that a tree began to wait. If the tree has got a later record since,
     /// the entry is outdated and is ignored.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries in `trees` at which the next eviction may run; 0 if there is no
-    /// minimum. An eviction that had to leave trees in memory sets the minimum above the number of
-    /// entries at that time. So the next eviction does not examine the same trees again before more
-    /// entries have come.
+    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. If an
+    /// eviction has to leave trees in memory, it sets the minimum above the present number of
+    /// entries, so that the next eviction does not examine the same trees again too soon.
     retry_at: usize,
 }
 
@@ -113,7 +112,8 @@ impl Deref for ResidentCore {
 }
 
 impl ResidentCore {
-    /// Creates a core that moves trees at rest from memory to a working file in this directory.
+    /// Creates a core that moves trees and client keys beyond its limits from memory to a working
+    /// file in this directory.
     pub fn new(core: Core, directory: PathBuf) -> Self {
         let store = RestingStore::in_directory(directory);
         Self::with_store(core, store, ResidencyLimits::default())
@@ -132,9 +132,9 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot, and with the trees in `stored.live` in
-    /// memory. Of these trees, those whose open calls only wait for persons or timers stay in the
-    /// snapshot's store when the limit for such trees is reached. All trees that `stored.live` does
+    /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` into
+    /// memory. But when enough trees whose open calls only wait for persons or timers are in
+    /// memory, leaves further such trees in the snapshot's store. All trees that `stored.live` does
     /// not name also stay there.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
@@ -161,8 +161,8 @@ impl ResidentCore {
         Ok(core)
     }
 
-    /// Writes all trees and client keys in memory into the store of those outside memory, and
-    /// returns the state for a snapshot.
+    /// Writes the trees and client keys that are in memory to the store, which already contains
+    /// those outside memory. Returns the complete state for a snapshot.
     pub fn into_stored(self) -> Result<StoredState, Error> {
         let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
@@ -465,8 +465,8 @@ impl ResidentCore {
     }
 }
 
-/// Recovers a core from all records or from a snapshot. Trees at rest may leave the memory of this
-/// core.
+/// Recovers a core from all records or from a snapshot. Trees in which nothing is open may leave
+/// the memory of this core.
 impl StateRecovery for ResidentCore {
     fn snapshot_version(&self) -> Option<u32> {
         self.resting.as_ref().map(|_| CORE_VERSION)
@@ -545,9 +545,9 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the stored texts of the trees in `outside`, which have left memory with open calls, for
-/// a snapshot. If the pump has stood still since a text was written, the time-outs in the updated
-/// text are later by that time.
+/// Updates, for a snapshot, the serialized form of the trees in `outside`, which have left memory
+/// with open calls. If the pump has stood still since a tree was serialized, the time-outs in the
+/// new form are later by that time.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

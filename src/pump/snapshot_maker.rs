@@ -138,7 +138,7 @@ impl SnapshotPlan {
         }
     }
 
-    /// Returns the position of the latest snapshot, or 0 if there is none.
+    /// Returns the position of the latest snapshot, or 0 if no snapshot exists.
     fn last_snapshot(&self) -> Position {
         let key = CheckpointKey::read(&self.state).ok().flatten();
         key.map(|key| self.place(&key).position()).unwrap_or_default()
@@ -150,8 +150,8 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
-    /// thread must end, or if the journal has no checkpoint at the position that was signed with
-    /// the key in this pump's state directory.
+    /// thread must end. Also returns `None` if the journal has no checkpoint at this position with
+    /// a signature by the key in this pump's state directory.
     pub fn make(
         &self,
         position: Position,

@@ -95,7 +95,7 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Counts the parameters, at all levels, whose attributes or children the description leaves out.
+/// Counts the parameters, at all levels, whose own attributes or children are not described.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());

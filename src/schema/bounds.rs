@@ -2,9 +2,9 @@
 //! the schema.
 //!
 //! The check limits three things: the number of particles in each content model, with references to
-//! groups expanded; the product of bounded repetitions inside one another; and the repetitions and
-//! the nesting in patterns. A schema that passes is still compiled in a child process with a time
-//! limit.
+//! groups expanded; the product of bounded repetitions that are nested in one another; and the
+//! repetitions and the nesting in patterns. Even a schema that passes this check is compiled in a
+//! child process with a time limit.
 
 use std::collections::HashMap;
 
@@ -68,8 +68,8 @@ fn walk(
 }
 
 /// The weight of a content model. It consists of two independent numbers: the number of particles,
-/// and the largest product of bounded repetitions inside one another. Each number has its own
-/// limit.
+/// and the largest product of bounded repetitions that are nested in one another. Each number has
+/// its own limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParticleWeight {
     particles: u64,
@@ -96,9 +96,9 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// Numbers of particles and repetitions in each named group; `None` while they are being
-    /// computed. A reference to the group counts as empty during that time, so that the computation
-    /// ends even if groups refer to one another in a cycle.
+    /// The weight of each named group; `None` while the weight is being computed. A reference to
+    /// the group counts as empty during that time, so that the computation ends even if groups
+    /// refer to one another in a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

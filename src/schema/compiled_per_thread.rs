@@ -1,5 +1,5 @@
-//! The compiled schemas of each thread. Compiled schemas of libxml2 cannot change threads, so each
-//! thread compiles its own copies.
+//! The compiled schemas of each operating-system thread. A compiled schema of libxml2 must not be
+//! used on another thread, so each thread compiles its own copies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

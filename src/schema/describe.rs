@@ -15,13 +15,14 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of parameters that a description describes together with their attributes and
-/// children. For every further parameter, the description only names some of these parts.
+/// Maximum number of parameters that a description describes together with their own attributes and
+/// children. For every further parameter, it only lists the names of some attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
-/// Maximum number of names that a description lists for the parts which it does not describe.
+/// Maximum number of undescribed attributes and children that the description of an element names.
 const NAMES_SHOWN: usize = 8;
 
-/// The description of a payload: its purpose and its parameters.
+/// The description of a payload: its purpose and its parameters, which are its attributes and child
+/// elements.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PayloadDescription {
     #[serde(rename = "name")]
@@ -62,7 +63,7 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl TextContent {
-    /// Returns the choices as one text, such as `red, green and 3 more`. Empty if there are none.
+    /// Returns the choices as one text, such as `red, green, and 3 more`. Empty if there are none.
     pub fn choices_in_prose(&self) -> String {
         let shown = |choice: &String| match choice.as_str() {
             "" => "\"\" (nothing)".to_owned(),
@@ -80,7 +81,7 @@ impl TextContent {
 pub struct PayloadParameter {
     #[serde(rename = "name")]
     pub name: String,
-    /// Name of the parameter as written in a payload.
+    /// Name of the attribute or child element as written in a payload.
     #[serde(skip)]
     pub written: QName,
     #[serde(rename = "attribute")]
@@ -107,13 +108,14 @@ pub struct PayloadParameter {
     pub undescribed: UndescribedParts,
 }
 
-/// Names of those parts of an element that a description leaves out.
+/// The attributes and children of an element that a description lists by name, but does not
+/// describe.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UndescribedParts {
-    /// Names of the first left-out parts.
+    /// Names of the first undescribed attributes and children.
     #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Number of left-out parts that `names` does not contain.
+    /// Number of undescribed attributes and children whose names are not in `names`.
     #[serde(rename = "more_undescribed", skip_serializing_if = "is_zero")]
     pub more: usize,
 }
@@ -125,7 +127,7 @@ impl UndescribedParts {
         Self { names: shown, more: names.count() }
     }
 
-    /// Returns the left-out parts in prose; `None` if nothing is left out.
+    /// Returns the undescribed parts in prose; `None` if everything is described.
     pub fn in_prose(&self) -> Option<String> {
         let shown = self.names.join(", ");
         match self.more {
@@ -189,8 +191,8 @@ impl<'a> DescribedTypes<'a> {
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
-    /// Number of further child elements that the description may describe with their attributes and
-    /// children. Each described child element reduces the number by one.
+    /// Number of child elements that may still be described with their attributes and children.
+    /// Each described child element reduces the number by one.
     left: Cell<usize>,
     /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,
@@ -203,8 +205,8 @@ impl<'a> DescribedModel<'a> {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
 
-    /// Whether the description has reached its maximum number of parameters. The description then
-    /// leaves out the attributes and children of every further parameter.
+    /// Whether the description has reached its maximum number of parameters. For every further
+    /// parameter, it then leaves out the attributes and children.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }

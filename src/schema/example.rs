@@ -20,7 +20,8 @@ use crate::xml::write::XML_NAMESPACE;
 /// Maximum depth at which an example contains optional parts.
 const OPTIONAL_DEPTH: usize = 3;
 /// Number of attempts to generate an example. Each attempt uses other values and other branches of
-/// choices, and generates one candidate with optional parts and one without.
+/// choices than the attempts before it. It generates one candidate with optional parts and one
+/// without.
 const ATTEMPTS: usize = 4;
 
 /// Returns texts that may be valid examples of the payload `name`, the most informative first. The
@@ -218,8 +219,9 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// Returns an example element for a wildcard that permits `namespace`, which may be a list or
-/// `##any`. Returns `None` if the first namespace in the list is the target namespace.
+/// Returns an example element for a wildcard. `namespace` states which namespaces the wildcard
+/// permits: a list, or `##any`. Returns `None` if the first namespace in the list is the target
+/// namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",

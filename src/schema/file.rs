@@ -42,8 +42,8 @@ pub struct SchemaFile {
     prompt_texts: Vec<PromptTexts>,
 }
 
-/// Texts about a payload for prompts, each made on first use. They are kept because every agent
-/// that knows the payload needs them, for each kind of task.
+/// Texts that describe a payload in prompts. Each text is made on first use and then kept, because
+/// the prompts of all agents that know the payload contain it.
 #[derive(Default)]
 struct PromptTexts {
     outline: OnceLock<PayloadDescription>,
@@ -54,7 +54,7 @@ struct PromptTexts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaVerdict {
     Valid,
-    /// The text is well-formed, but invalid by the schema.
+    /// The text is well-formed, but the schema does not permit it.
     Invalid(Vec<Finding>),
     /// The text is not well-formed, or not namespace-well-formed.
     Malformed(Vec<Finding>),
@@ -108,8 +108,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks that a schema which is not part of the program stays within the bounds, and then,
-    /// with `compiler`, that the schema compiles.
+    /// Checks a schema that is not part of the program: it must stay within the bounds, and
+    /// `compiler` must be able to compile it.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -274,8 +274,8 @@ impl SchemaFile {
         json::child_key(self.model(), name, child)
     }
 
-    /// Converts the arguments of a native call to the payload that they describe. `arguments` is
-    /// JSON as the model wrote it. The caller validates the payload.
+    /// Converts the arguments of a native tool call to the payload that they describe. `arguments`
+    /// is JSON as the model wrote it. The caller must still validate the payload.
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ impl SchemaFile {
         json::to_xml(self.model(), name, arguments)
     }
 
-    /// Converts a payload to the arguments of the native call that would produce the payload.
+    /// Converts a payload to the arguments of the native tool call that would produce the payload.
     ///
     /// # Errors
     ///
@@ -297,7 +297,8 @@ impl SchemaFile {
         json::to_json(self.model(), name, payload)
     }
 
-    /// Returns the parts of a payload that native calls can express only as XML, or not at all.
+    /// Returns the parts of a payload that native tool calls can express only as XML, or not at
+    /// all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         json::gaps(self.model(), name)
     }
@@ -310,8 +311,8 @@ impl SchemaFile {
     }
 }
 
-/// Checks that `text` is well-formed and namespace-well-formed for libxml2. Returns the findings
-/// otherwise.
+/// Checks that `text` is well-formed and namespace-well-formed for libxml2. If it is not, returns
+/// the findings.
 pub fn parse_check(text: &[u8]) -> Result<(), Vec<Finding>> {
     match ParsedDocument::parse(text) {
         Ok(_) => Ok(()),

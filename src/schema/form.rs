@@ -71,8 +71,8 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in one child element. If the child may occur several times, fills in as many as the
-    /// user wants.
+    /// Fills in one child element. If the child may occur several times, repeats this until the
+    /// user wants no further one.
     fn children(
         &mut self,
         mut element: Element,
@@ -190,8 +190,8 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// Returns `true` for the answers `yes` and `y` to a question for a Boolean value, and `false` for
-/// `no` and `n`. Returns `None` for any other answer, and for a question for a value of another
+/// Converts an answer to a question for a Boolean value: `yes` and `y` to `true`, `no` and `n` to
+/// `false`. Returns `None` for any other answer, and if the question is for a value of another
 /// type.
 fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
@@ -205,8 +205,8 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the alternatives of the choice with which `parameters` begins. Returns an empty slice if
-/// `parameters` begins with a parameter that is no alternative.
+/// Returns the alternatives at the beginning of `parameters`, which form one choice. Returns an
+/// empty slice if `parameters` begins with a parameter that is no alternative.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

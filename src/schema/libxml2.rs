@@ -33,8 +33,8 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A parser context. Each thread keeps one context, because creating a context costs as much as
-/// parsing a short text.
+/// A parser context. Each thread keeps one context for all its parsing, because creating a context
+/// costs as much as parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
     /// Number of bytes that the context may still parse before the thread replaces it. A context
@@ -43,8 +43,9 @@ struct ParserContext {
 }
 
 impl ParserContext {
-    /// Returns the parser context in `kept` if it may still parse `length` bytes. Otherwise
-    /// replaces it by a new one. Returns `None` if libxml2 cannot create a context.
+    /// Returns the parser context in `kept` if it may still parse `length` bytes. Otherwise,
+    /// replaces the context by a new one and returns that. Returns `None` if libxml2 cannot create
+    /// a context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -85,8 +86,8 @@ impl Drop for ParsedDocument {
 
 impl ParsedDocument {
     /// Parses a text strictly: libxml2 does not repair errors, loads nothing, replaces no entities,
-    /// and applies its own limits. Refuses a text with a namespace error, although libxml2 alone
-    /// would accept such a text.
+    /// and applies its own limits. Also refuses a text with a namespace error, which libxml2 alone
+    /// would accept.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -235,8 +236,8 @@ impl CompiledSchema {
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
 
-    /// Replaces the validation context of the schema, because a context may keep parts of a text
-    /// that it has validated.
+    /// Replaces the validation context of the schema by a new one, because a context may keep parts
+    /// of a text that it has validated.
     pub fn forget(&mut self) {
         if let Some(context) = new_context(self.schema) {
             // SAFETY: the old context is ours alone and is replaced immediately.
@@ -368,7 +369,7 @@ unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
     }
 }
 
-/// Returns the line of a node, if libxml2 knows it.
+/// Returns the line of a node; `None` if libxml2 does not know the line.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
@@ -489,7 +490,8 @@ unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Gives libxml2 a document that the caller has passed in before. Loads nothing else.
+/// Gives libxml2 a document that the caller of this module has passed in before. Loads nothing
+/// else.
 unsafe extern "C" fn serve(
     address: *const c_char,
     _: *const c_char,

@@ -6,8 +6,8 @@
 //! - libxml2 accepts child elements where an element of mixed content is `fixed`.
 //! - libxml2 does not check that a restriction permits only what its base permits.
 //! - libxml2 refuses white space around values of some number and date types, which XSD permits.
-//!   Almost every schema has values of these types. So this module warns only about a value that
-//!   is the text of an element with attributes.
+//!   Almost every schema has such types, and a warning about each would be noise. So this module
+//!   warns only where such a value is the text of an element with attributes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,12 +76,13 @@ impl<'a> SchemaComponent<'a> {
         self.element.children().map(move |element| Self { element, ..self })
     }
 
-    /// Returns the first child that is the XML Schema element `local`, if there is one.
+    /// Returns the first child that is the XML Schema element `local`; `None` if there is no such
+    /// child.
     fn child(self, local: &str) -> Option<Self> {
         self.children().find(|child| child.element.is(local))
     }
 
-    /// Returns the qualified name of the definition that this component makes.
+    /// Returns the qualified name of this component, which must be a definition.
     fn own_name(self) -> QName {
         let local = self.element.attribute("name").unwrap_or_default();
         QName::new(Some(self.namespace), local.trim())
@@ -99,7 +100,7 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns a warning if libxml2 deviates from the standard when it checks the type of this
+/// Returns a warning if libxml2 deviates from the XSD standard when it checks the type of this
 /// component. Returns `None` if libxml2 follows the standard.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
@@ -136,7 +137,7 @@ fn doubt_about_types<'a>(
 
 /// Whether an element restricts the content model of a type. Also returns true for a redefinition
 /// that gives a group a new content without a reference to the original group, because the new
-/// group must then be a restriction of the original.
+/// content must then be a restriction of the original content.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {
@@ -171,7 +172,7 @@ fn any_type() -> QName {
     QName::new(Some(XSD), "anyType")
 }
 
-/// Built-in types for which libxml2 refuses white space around the value.
+/// Built-in types for which libxml2 refuses white space around a value.
 const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "int",
     "long",

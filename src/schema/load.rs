@@ -77,8 +77,8 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// Returns the indices of the first document and of all documents that it includes. These
-    /// documents share one namespace.
+    /// Returns the indices of the first document and of all documents that it includes, directly or
+    /// through others. These documents share one namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
@@ -164,8 +164,8 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads. Returns `None` for an import
-    /// without a location, and for an import that needs no document.
+    /// Returns the index of the document to which a link leads. Returns `None` for an import that
+    /// names no location, or whose namespace is built into XML Schema and needs no document.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -206,9 +206,9 @@ impl BundleLoader {
     }
 
     /// Whether an import loads the built-in document of a namespace instead of the user's file.
-    /// Returns true if the import names no permitted file, or a file with a document type
+    /// Returns true if the import names no permitted file, or names a file with a document type
     /// declaration, such as the published schema of XML signatures. Also returns true for the XML
-    /// namespace, and if the built-in document is already loaded.
+    /// namespace, and for a namespace whose built-in document is already loaded.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,

@@ -79,8 +79,8 @@ impl Schemas {
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
-    /// Whether `namespace` is reserved, or extends a reserved namespace. Schema files that define
-    /// payload names in it are refused.
+    /// Whether `namespace` is reserved, or extends a reserved namespace. A schema file that defines
+    /// payload names in such a namespace is refused.
     pub fn is_reserved(&self, namespace: &str) -> bool {
         self.reserved.iter().any(|reserved| {
             let beneath = namespace.strip_prefix(reserved.as_str());
@@ -193,7 +193,7 @@ impl Schemas {
         self.by_name.get(name)
     }
 
-    /// Returns warnings about the registered schemas.
+    /// Returns the warnings about all registered schemas.
     pub fn warnings(&self) -> &[SchemaProblem] {
         &self.warnings
     }
@@ -257,7 +257,7 @@ impl Schemas {
         }
     }
 
-    /// Generates a valid instance of `name`; `None` if no candidate is valid.
+    /// Generates a valid instance of `name`; `None` if no valid instance could be generated.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.example(name)
     }
@@ -279,19 +279,19 @@ impl Schemas {
         }
     }
 
-    /// Returns the name of the property that holds the content in a native call of the payload
+    /// Returns the name of the property that holds the content in a native tool call of the payload
     /// `name`. Returns `None` if the call has no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.content_key(name)
     }
 
-    /// Returns the name of the property that holds the child element `child` in a native call of
-    /// the payload `name`. Returns `None` if the call has no such property.
+    /// Returns the name of the property that holds the child element `child` in a native tool call
+    /// of the payload `name`. Returns `None` if the call has no such property.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         self.by_name.get(name)?.child_key(name, child)
     }
 
-    /// Converts the arguments of a native call to a payload; see [`SchemaFile::to_xml`].
+    /// Converts the arguments of a native tool call to a payload; see [`SchemaFile::to_xml`].
     ///
     /// # Errors
     ///
@@ -303,7 +303,7 @@ impl Schemas {
         }
     }
 
-    /// Converts a payload to the arguments of the native call that would produce the payload.
+    /// Converts a payload to the arguments of the native tool call that would produce the payload.
     ///
     /// # Errors
     ///
@@ -319,8 +319,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the parts of the payload `name` that have no JSON form. A native call can express
-    /// such a part only as XML, or cannot express it.
+    /// Returns the parts of the payload `name` that have no JSON form. A native tool call can
+    /// express such a part only as XML, or cannot express it.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }

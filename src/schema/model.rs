@@ -107,8 +107,7 @@ pub enum TypeDerivation {
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
     /// A restriction of a simple type: the base type, an optional inline type, and the facets. If
-    /// there is an inline type, the permitted text is a text of the inline type instead of the base
-    /// type.
+    /// there is an inline type, it replaces the base type as the type of the permitted text.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 

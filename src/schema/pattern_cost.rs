@@ -22,16 +22,16 @@ pub fn check(pattern: &str) -> Result<(), String> {
 /// State of one group in a pattern, while its closing parenthesis has not been read.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenGroup {
-    /// Number of pieces so far in the current branch of the group.
+    /// Number of pieces read so far in the current branch of the group.
     pieces: u32,
-    /// Whether the last piece of the current branch may be repeated without bound.
+    /// Whether the last piece of the current branch may be repeated without an upper limit.
     endless: bool,
     /// Whether the group has a branch that consists of a single piece, and this piece may be
     /// repeated without bound, as in `(a*)`. If such a group is itself repeated without bound,
     /// matching takes exponential time.
     bare: bool,
-    /// Largest product of bounded repetitions inside one another in the group, such as 6 for
-    /// `(a{2}){3}`.
+    /// Largest product of bounded repetitions that are nested in one another within the group, such
+    /// as 6 for `(a{2}){3}`.
     repeats: u64,
 }
 
@@ -102,8 +102,8 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. If it is bounded, returns its maximum and false. If it is unbounded,
-    /// returns its minimum and true.
+    /// Parses a quantifier. For a bounded quantifier, returns its maximum and false. For an
+    /// unbounded one, returns its minimum and true.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

@@ -66,8 +66,8 @@ struct ModelReader<'a> {
     attributes_qualified: bool,
 }
 
-/// Suffix that is appended to the name of a component when a redefinition replaces it. The
-/// redefinition refers to the original component by this longer name.
+/// Suffix that is appended to the name of the original component when a redefinition replaces it.
+/// The redefinition refers to the original component by this longer name.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {

@@ -7,8 +7,8 @@ use super::outline::SimpleTypeOutline;
 use super::pattern;
 use super::sample_time;
 
-/// Generates a text that should be valid for a simple type. Prefers values that the schema's author
-/// gives as examples. Another `attempt` number gives another text.
+/// Generates a text that should be valid for a simple type. Prefers the examples that the schema's
+/// author gives. Each number `attempt` yields another text, as far as possible.
 pub fn value(
     value: &SimpleTypeOutline,
     notes: &AnnotationText,
@@ -86,8 +86,8 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     fits(value, &text).then_some(text)
 }
 
-/// Returns a commonly used text of a built-in type that fits the type's facets, or `None` if there
-/// is no such text. For booleans, numbers and addresses, returns a text only if the type has
+/// Returns a commonly used text of a built-in type that fits the type's facets. Returns `None` if
+/// there is no such text. For booleans, numbers and URIs, returns a text only if the type has
 /// patterns. Without patterns, the caller generates these texts in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {

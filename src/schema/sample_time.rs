@@ -159,7 +159,7 @@ fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     Some((DateTime::from_parts(date, time), zone))
 }
 
-/// Returns the index in [`FIELDS`] of the first field that texts of this type contain.
+/// Returns the index in [`FIELDS`] of the first field that texts of the built-in type contain.
 fn first_field(builtin: &str) -> usize {
     match builtin {
         "gMonthDay" | "gMonth" => 1,

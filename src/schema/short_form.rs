@@ -23,7 +23,7 @@ pub enum ShortType {
     Fields(Vec<ShortField>),
 }
 
-/// A child element.
+/// A field of a payload: one child element, with its name and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortField {
     /// Local name of the element.

@@ -3,8 +3,8 @@
 //!
 //! The child runs a hidden command of this program. The command reads one schema on each line of
 //! its standard input, and writes one verdict on each line of its standard output. A program that
-//! embeds the library may find no `organism` command. Schemas are then compiled on a separate
-//! thread of that program, with a time limit but without a memory limit.
+//! embeds the library may find no `organism` command. It then compiles schemas on a separate thread
+//! of its own, with a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ struct CompileMessage {
     message: String,
 }
 
-/// A compiler of schemas, one after another, with as few child processes as possible.
+/// A compiler of schemas. It compiles one schema after another, with as few child processes as
+/// possible.
 #[derive(Default)]
 pub struct SchemaCompiler {
     /// Real paths of the folders from which any schema may import.
@@ -161,9 +162,9 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child process has answered or used up its processor time. The limit on
-    /// elapsed time is much higher than the limit on processor time, so that good schemas do not
-    /// fail on a busy machine.
+    /// Waits until the child process has answered, or has used up its limit of processor time or of
+    /// elapsed time. The limit on elapsed time is much higher than the limit on processor time, so
+    /// that good schemas do not fail on a busy machine.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -186,7 +187,8 @@ impl CompileChild {
     }
 }
 
-/// Returns the processor time that a process has used, if the operating system reports it.
+/// Returns the processor time that a process has used; `None` if the operating system does not
+/// report it.
 fn spent(process: u32) -> Option<Duration> {
     // The first number of the file is the processor time in nanoseconds.
     let stats = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
@@ -323,7 +325,7 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
 /// Returns the path of the `organism` command: the configured path, if there is one. Otherwise
 /// returns the path of this program, if this program is the command. Otherwise looks for the
 /// command in the folder of this program, and in the parent of that folder, where test programs
-/// find the command.
+/// find the command. Returns `None` if it is in neither folder.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

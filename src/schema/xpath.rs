@@ -174,8 +174,8 @@ fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks the length and the nesting of an expression. The bounds on both limit the recursion of
-/// libxml2.
+/// Checks the length and the nesting of an expression, which must stay within bounds. The bounds
+/// limit the depth of recursion in libxml2.
 fn checked(expression: &str) -> Result<CString, XPathError> {
     if expression.len() > limits::XPATH_BYTES_MAX {
         return Err(XPathError::TooLong);
@@ -282,7 +282,7 @@ fn is_punctuation(c: char) -> bool {
 }
 
 /// Computes the XPath function `has-word(x, 'SHIP')`: whether the text contains the word outside of
-/// code fences.
+/// fenced code blocks.
 pub fn has_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;

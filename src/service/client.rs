@@ -49,8 +49,8 @@ enum Transports {
     /// that organism has ended.
     One(ServiceTransport),
     /// The transports to the partitions of an organism. Partitions move between processes, so the
-    /// client chooses a transport for each attempt: the socket of an organism on this host or, if
-    /// none runs here, NATS.
+    /// client chooses a transport for each attempt: the socket of an organism on this machine or,
+    /// if none runs here, NATS.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
@@ -69,7 +69,7 @@ impl ServiceClient {
     }
 
     /// Creates a client of an organism with several partitions. `local` is the socket through which
-    /// an organism on this host is reached.
+    /// an organism on this machine is reached.
     pub fn of_partitions(config: Config, local: SocketTransport) -> Self {
         let data = config.data.clone();
         let config = Box::new(config);
@@ -261,8 +261,9 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Returns the id of the journal of the thread's partition. A client with one transport finds
-    /// this journal on this host, and returns `None` if no journal here contains the thread.
+    /// Returns the id of the journal of the thread's partition. A client with one transport
+    /// searches the journals in its data directory, and returns `None` if none of them contains the
+    /// thread.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -274,8 +275,8 @@ impl ServiceClient {
     }
 
     /// Finds the thread of the held call that the message `message` opened. Queries the pumps. If a
-    /// pump does not respond, reads the journals on this host. Returns `None` if all pumps respond
-    /// and none of them has the call.
+    /// pump does not respond, reads the journals on this machine. Returns `None` if all pumps
+    /// respond and none of them has the call.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -345,8 +346,8 @@ impl ServiceClient {
         Ok(calls)
     }
 
-    /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
-    /// journal, with the partition and the position of the last journal record. Returns when
+    /// Follows the journals on this machine. Calls `on_recorded` at once and after every growth of
+    /// a journal, with the partition and the position of the last journal record. Returns when
     /// `on_recorded` returns `ControlFlow::Break` or the organism ends. If the organism refuses the
     /// request because it has too many connections, sends the request again for a limited time, and
     /// then returns an error.

@@ -1,6 +1,6 @@
-//! The handshake: the project and the config that a command names with each request over the
-//! control socket. The organism refuses every request from another project, and new work from a
-//! command with another config.
+//! The handshake: the project and the config that a command states in each request over the control
+//! socket. The organism refuses every request from another project, and new work from a command
+//! with another config.
 
 use std::path::{Path, PathBuf};
 

@@ -54,8 +54,8 @@ pub enum ServiceRequest {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// Requests the id of the thread that contains a held call. `message` is the request of the
-    /// held call.
+    /// Requests the id of the thread that contains a held call. `message` is the message that
+    /// opened the call.
     #[serde(rename = "where")]
     HeldThread {
         #[serde(rename = "message")]
@@ -72,14 +72,14 @@ pub enum ServiceRequest {
         message: Option<MessageId>,
     },
     /// Requests the id of a partition's journal. A client needs this id to sign a decision, because
-    /// the signature names the journal.
+    /// the signature contains the id of the journal.
     #[serde(rename = "journal")]
     JournalId {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests the positions of the last records of the journals on this host, now and after every
-    /// growth. The responses continue until the client leaves.
+    /// Requests the positions of the last records of the journals on this machine, now and after
+    /// every growth. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
     /// Requests the events of the live channel: first the present states of the model calls, then
@@ -137,12 +137,12 @@ pub struct LiveRequest {
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
     /// such as the control socket, sets this field and ignores the sender's value. For a
-    /// subscription over NATS, the entry point keeps the value if a host of the organism has signed
-    /// it.
+    /// subscription over NATS, the entry point keeps the value if a machine that runs the organism
+    /// has signed it.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
-    /// Signature of a host of the organism over [`LiveRequest::judgement`], which includes
-    /// `granted`. Absent if no host has signed.
+    /// Signature of a machine that runs the organism. The signature covers
+    /// [`LiveRequest::judgement`], which includes `granted`. Absent if no machine has signed.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -173,9 +173,9 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Returns the text that a host of the organism signs when it grants events of the live channel
-    /// to the reader of this subscription. The text names the organism, because a host may use the
-    /// same key in several organisms.
+    /// Returns the text that a machine of the organism signs when it grants events of the live
+    /// channel to the reader of this subscription. The text contains the name of the organism,
+    /// because a machine may use the same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);

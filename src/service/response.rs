@@ -50,8 +50,8 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// A journal of this host can be read up to `position`. The response names the partition of the
-    /// journal.
+    /// A journal on this machine can be read up to `position`. The response contains the number of
+    /// the journal's partition.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -103,7 +103,7 @@ pub enum RetryReport {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The message was retried before. The response names the earlier retry.
+    /// The message was retried before. The response contains the id of the earlier retry.
     #[serde(rename = "already")]
     AlreadyRetried {
         #[serde(rename = "retry")]

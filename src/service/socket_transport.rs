@@ -1,6 +1,6 @@
-//! The transport over the control socket of an organism on this host. The client sends one line for
-//! each request, and the organism sends one line for each response ([`encoding`](super::encoding)).
-//! A connection carries one request after another.
+//! The transport over the control socket of an organism on this machine. The client sends one line
+//! for each request, and the organism sends one line for each response
+//! ([`encoding`](super::encoding)). A connection carries one request after another.
 
 use std::fs::File;
 use std::io;
@@ -104,7 +104,7 @@ impl SocketTransport {
         Ok(transport.locate().await?.then_some(transport))
     }
 
-    /// Replaces the handshake, which names the project and the config of the sender in each
+    /// Replaces the handshake, which states the project and the config of the sender in each
     /// request. Keeps the open connections.
     #[must_use]
     pub fn with_handshake(self, handshake: Handshake) -> Self {

@@ -8,9 +8,9 @@ use super::{
 pub enum ServiceTransport {
     /// The pump runs in this process.
     InProcess(PumpService),
-    /// The organism runs on this host, and is reached over its control socket.
+    /// The organism runs on this machine, and is reached over its control socket.
     Socket(SocketTransport),
-    /// The pump of the partition is reached over NATS, and may run on any host.
+    /// The pump of the partition is reached over NATS, and may run on any machine.
     Nats(NatsTransport),
 }
 

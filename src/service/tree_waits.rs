@@ -1,6 +1,6 @@
 //! Reports to a waiting client why its thread tree makes no progress. Reports a held call at once,
 //! and a model call when it takes long. Also queries the pump at intervals for calls that are ready
-//! and not handed over, and reports the calls that the pump returns.
+//! but not handed over to their listeners, and reports the calls that the pump returns.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::thread::{Hold, PauseTarget};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener whose call is held or not handed over, or the agent whose model call takes
-    /// long.
+    /// The listener whose call is held or is not handed over to it, or the agent whose model call
+    /// takes long.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -40,8 +40,8 @@ pub enum WaitKind {
     Stream { route: String, seconds: u64 },
     /// The provider of a model requested that no request be sent before the time `until`.
     Pause { route: String, until: Time },
-    /// A pause keeps the call from being handed over. `target` is `all`, a listener or a thread, in
-    /// the form that the command `organism resume` accepts.
+    /// A pause keeps the call from being handed over to the listener. `target` is `all`, a listener
+    /// or a thread, in the form that the command `organism resume` accepts.
     #[serde(rename = "paused")]
     Paused {
         #[serde(rename = "target")]
@@ -69,7 +69,7 @@ pub struct TreeWatch {
 }
 
 /// State of the repeated queries for stalled calls: when the next query is due, and what the last
-/// query found. A stalled call is ready, but it is not handed over.
+/// query found. A stalled call is ready, but is not handed over to its listener.
 struct StalledLooks {
     next: Instant,
     interval: Duration,
@@ -132,8 +132,9 @@ impl TreeWatch {
         }
     }
 
-    /// If a query is due, queries the pump for stalled calls: calls that are ready and not handed
-    /// over. Reports a stalled call unless the previous query found it with the same reason.
+    /// If a query is due, queries the pump for stalled calls: calls that are ready but not handed
+    /// over to their listeners. Reports a stalled call unless the previous query found it with the
+    /// same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -201,8 +202,8 @@ impl TreeWatch {
     }
 }
 
-/// Creates the client's report about a stalled call, which is a call that is ready and not handed
-/// over. Returns `None` if the call waits for another reason.
+/// Creates the client's report about a stalled call, which is a call that is ready but not handed
+/// over to its listener. Returns `None` if the call waits for another reason.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

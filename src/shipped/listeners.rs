@@ -35,7 +35,7 @@ impl ShippedListener {
     }
 }
 
-/// Returns the shipped listener with this name.
+/// Returns the shipped listener with this name; `None` if there is no such listener.
 pub fn listener(name: &str) -> Option<&'static ShippedListener> {
     LISTENERS.iter().find(|listener| listener.name == name)
 }

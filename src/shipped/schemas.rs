@@ -45,7 +45,8 @@ pub const SCHEMAS: &[ShippedSchema] = &[
     schema!("workflow.xsd", "schemas/workflow.xsd", core),
 ];
 
-/// Returns the shipped schema with this name. The name includes the prefix `organism:`.
+/// Returns the shipped schema with this name, which includes the prefix `organism:`. Returns `None`
+/// if there is no such schema.
 pub fn schema(name: &str) -> Option<&'static ShippedSchema> {
     SCHEMAS.iter().find(|schema| schema.name == name)
 }

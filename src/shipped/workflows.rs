@@ -18,7 +18,7 @@ pub struct WorkflowProject {
     pub name: &'static str,
     pub description: &'static str,
     files: &'static [ShippedFile],
-    /// Listener that is written out with the project, if the project needs a listener.
+    /// Listener that is written out with the project; `None` if the project needs no listener.
     listener: Option<&'static str>,
     /// Pairs of a text in this example and its replacement. They apply in addition to the
     /// replacements that all examples share.
@@ -106,7 +106,7 @@ pub const WORKFLOWS: &[WorkflowProject] = &[
     },
 ];
 
-/// Returns the workflow with this name.
+/// Returns the workflow with this name; `None` if there is no such workflow.
 pub fn workflow(name: &str) -> Option<&'static WorkflowProject> {
     WORKFLOWS.iter().find(|workflow| workflow.name == name)
 }

@@ -14,8 +14,8 @@ pub struct ActionReport {
     pub host: Option<String>,
     /// The affected thread; `None` if the action concerns the whole organism.
     pub thread: Option<ThreadId>,
-    /// The operator's reason. If the action concerns a thread, the payload contains the reason even
-    /// if the reason is empty.
+    /// The operator's reason; `None` if the report contains no reason. The report of a cancellation
+    /// always contains a reason, even an empty one.
     pub reason: Option<String>,
     /// Further details as pairs of name and value.
     pub details: Vec<(String, String)>,

@@ -18,7 +18,7 @@ pub enum AlertKind {
     /// Failed calls to one listener.
     #[serde(rename = "failures")]
     Failures,
-    /// A budget of which four fifths are used.
+    /// A budget of which at least four fifths are used.
     #[serde(rename = "budgets")]
     Budgets,
     /// A held call that has no decision yet.

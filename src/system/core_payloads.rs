@@ -43,8 +43,8 @@ impl ThreadStatus {
 
 thread_local! {
     /// Names of core payloads, by local name. Open calls keep many names, so equal names share
-    /// their memory. Each thread of the process has its own table, so that pumps do not contend for
-    /// the reference counts of the names.
+    /// their memory. Each OS thread has its own table, so that pumps do not contend for the
+    /// reference counts of the names.
     static NAMES: RefCell<HashMap<&'static str, PayloadName>> = RefCell::default();
 }
 
@@ -101,8 +101,8 @@ pub enum CorePayload {
         is_lasting: bool,
     },
     Ack {
-        /// The listener whose result is this acknowledgement without an answer, if its call is one
-        /// of several calls to a group of listeners; otherwise `None`.
+        /// The listener that ended its call without an answer, if the call is one of several calls
+        /// to a group of listeners; otherwise `None`.
         from: Option<ListenerName>,
     },
     BudgetWarning {

@@ -29,7 +29,8 @@ pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/core/v1";
 /// XML schema of every core payload.
 pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
 
-/// Names of notes, which every agent may write. A note is recorded and not delivered.
+/// Names of the payloads that are notes. Every agent may write notes. A note is recorded and not
+/// delivered.
 pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 
 /// Name of the payload with which a listener answers the request for a preview.

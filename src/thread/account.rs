@@ -7,7 +7,7 @@ use crate::envelope::Spending;
 use crate::ids::{CallId, ListenerName, ThreadId};
 
 impl Tree {
-    /// Applies the facts about reservations and about the use of model calls.
+    /// Applies the fact if it is about reservations or about the use of model calls.
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
             Fact::Reserved { call, attempt, agent, spending, request, route, thread } => {

@@ -92,7 +92,8 @@ impl Tree {
     }
 
     /// Returns the open calls to which `thread` or a thread above it is bound. A bound thread is
-    /// cancelled when its call closes. The call of the nearest thread comes first.
+    /// cancelled when the call to which it is bound closes. The call of the nearest thread comes
+    /// first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -100,9 +101,9 @@ impl Tree {
         })
     }
 
-    /// Returns the sum of the reservations in the threads bound to the call `binding`, and in their
-    /// subthreads, without the reservation of the attempt `attempt` of `call`. A bound thread is
-    /// cancelled when its call closes.
+    /// Returns the sum of tokens and money that are reserved in the threads bound to the call
+    /// `binding`, and in their subthreads. Leaves out the reservation of the attempt `attempt` of
+    /// `call`. A bound thread is cancelled when the call to which it is bound closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -117,8 +118,8 @@ impl Tree {
     }
 
     /// Charges the use of a model call in `thread` to the allotments of the thread and its
-    /// ancestors. Where one of these threads is bound to an open call, so that it is cancelled when
-    /// the call closes, also charges the use to that call.
+    /// ancestors. If one of these threads is bound to an open call, also charges the use to this
+    /// call. A bound thread is cancelled when the call to which it is bound closes.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);

@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that corrects wall times and time limits in all trees when the system clock
-/// is set forward. Earlier versions corrected them only in trees with open calls.
+/// First core version that moves the wall times and time limits of all trees when the system clock
+/// is set forward. Earlier versions moved only those of trees with open calls.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Applies a fact that concerns all trees.
+    /// Applies the parts of a fact that concern all trees, such as a start of the pump.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
@@ -204,10 +204,10 @@ impl State {
         }
     }
 
-    /// Extends deadlines by time that must not count. `stood` is the time for which the pump was
-    /// stopped and could receive no answer. `stepped` is the time by which the system clock was set
-    /// forward. Both extend the time-outs of calls and holds. In addition, `stepped` moves wall
-    /// times, time limits of threads, and all timers except those for a clock time.
+    /// Extends deadlines by time that must not count for them. `stood` is the time for which the
+    /// pump was stopped and could receive no answer. `stepped` is the time by which the system
+    /// clock was set forward. Both extend the time-outs of calls and holds. In addition, `stepped`
+    /// moves wall times, time limits of threads, and all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -264,7 +264,7 @@ impl Tree {
         }
     }
 
-    /// Applies a fact about the hold of a call.
+    /// Applies the fact if it is about the hold of a call.
     fn apply_to_hold(&mut self, fact: &Fact) {
         match fact {
             Fact::Held { call, hold, until } => {
@@ -293,7 +293,7 @@ impl Tree {
         }
     }
 
-    /// Reverts the hand-over of a call, because no process took the delivery.
+    /// Reverts the hand-over of a call after no process has taken the delivery.
     fn revert_hand_over(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {

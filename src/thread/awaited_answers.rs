@@ -48,7 +48,7 @@ impl ReplyOrder {
 pub struct AwaitedAction {
     #[serde(rename = "slot")]
     pub slot: u32,
-    /// Id of the group of calls that the action opened. It is the id of the group's first call.
+    /// Id of the group of calls that the action opened, which is the id of the group's first call.
     #[serde(rename = "group")]
     pub group: CallId,
     #[serde(rename = "gather")]

@@ -62,7 +62,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// Returns the verb of the command that submits a decision of this kind.
+    /// Returns the name of the subcommand that submits a decision of this kind.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Approve { .. } => "approve",

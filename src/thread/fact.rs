@@ -178,14 +178,14 @@ pub enum Fact {
         by: ListenerName,
         #[serde(rename = "source")]
         source: ForkSource,
-        /// Listeners that handle calls of the fork. They get only the calls that have no result in
-        /// the source of the fork.
+        /// Listeners that the operator permits to handle calls of the fork: only those calls that
+        /// have no result in the source of the fork.
         #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
-        /// The threads that the source had at the end of the history. In their ids, the root of the
-        /// fork replaces the root of the source.
+        /// The threads that the source had at the end of the fork's history. In their ids, the root
+        /// of the fork replaces the root of the source.
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
@@ -358,7 +358,8 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
-        /// Thread of the call, if this thread or a thread above it has an allotment.
+        /// Thread of the call, if this thread or a thread above it has an allotment; otherwise
+        /// `None`.
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
@@ -374,13 +375,13 @@ pub enum Fact {
         #[serde(rename = "spending")]
         spending: Spending,
     },
-    /// An agent made a model call while it handled a call.
+    /// A model call of an agent used tokens and money.
     #[serde(rename = "used")]
     Used {
         #[serde(rename = "call")]
         call: CallId,
-        /// The agent that made the model call; `None` in journals that are older than the budgets
-        /// of agents.
+        /// The agent that made the model call; `None` in older journals, from the time when agents
+        /// had no budgets.
         #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
         agent: Option<ListenerName>,
         #[serde(rename = "tokens_in")]
@@ -390,11 +391,11 @@ pub enum Fact {
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
         /// Attempt that made the model call, if the attempt's call was closed before the turn was
-        /// recorded.
+        /// recorded; otherwise `None`.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
-    /// A call is held: it waits until a person has decided. Its time-out does not run.
+    /// A call is held: it waits until a person has decided. Meanwhile, the call cannot time out.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -454,8 +455,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Some time does not count for time-outs. Either the pump was stopped and could receive no
-    /// answer, or the system clock was set forward.
+    /// A period of time does not count for time-outs. Either the pump was stopped and could receive
+    /// no answer, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]
@@ -473,7 +474,7 @@ pub enum Fact {
         #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
         note: String,
     },
-    /// The pause of `target` has ended. Other pauses may cover the same calls.
+    /// The pause of `target` has ended. Other pauses may still cover the same calls.
     #[serde(rename = "resumed")]
     Resumed {
         #[serde(rename = "target")]
@@ -490,13 +491,13 @@ pub enum Fact {
         #[serde(rename = "time")]
         time: Time,
     },
-    /// The use of a budget passed the threshold at which the tree is warned.
+    /// The use of one of the tree's budgets passed the threshold for a warning.
     #[serde(rename = "warned")]
     Warned {
         #[serde(rename = "budget")]
         budget: String,
     },
-    /// The next time of a schedule is planned, and replaces the previously planned time.
+    /// A new time of a schedule is planned. It replaces the time that was planned before.
     #[serde(rename = "schedule-planned")]
     SchedulePlanned {
         #[serde(rename = "schedule")]
@@ -509,8 +510,8 @@ pub enum Fact {
         #[serde(rename = "times")]
         times: String,
     },
-    /// A planned time of a schedule has come. A later step sends the request of the run into
-    /// `thread`.
+    /// A planned time of a schedule has come, so a run of the schedule begins. A later step sends
+    /// the request of this run into `thread`.
     #[serde(rename = "schedule-due")]
     ScheduleDue {
         #[serde(rename = "schedule")]

@@ -49,8 +49,9 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps `message` if it is a fault of a call of a `first` group. Drops the kept faults of the
-    /// call if `message` is the `thread-result` with which the group's opener receives them.
+    /// Keeps `message` if it is a fault of a leg, that is, of a call of a `first` group. If
+    /// `message` is the `thread-result` with which the group's opener receives the faults of a leg,
+    /// drops the kept faults of this leg.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {
@@ -71,8 +72,8 @@ impl Tree {
         }
     }
 
-    /// Records how `closed`, a call of a `first` group, ended. If this was the group's last open
-    /// call, drops the faults that the tree kept for the group.
+    /// Records how `closed` ended, if it is a call of a `first` group. If this was the group's last
+    /// open call, drops the faults that the tree kept for the group.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

@@ -41,12 +41,12 @@ pub struct ForkSource {
     /// begins with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
-    /// Whether new workflow runs in the fork use the definitions of the present config. Otherwise,
-    /// they use the definitions that the source recorded for its runs.
+    /// Whether new workflow runs in the fork use the definitions of the present config. If false,
+    /// these runs use the definitions that the source recorded for its own runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
-    /// Id of the source's journal, if the fork is in another journal. Such a fork is a trial: no
-    /// person decides about its calls.
+    /// Id of the source's journal; `None` if the fork is in the same journal. A fork in another
+    /// journal is a trial: no person decides about its calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -67,8 +67,8 @@ pub struct InheritedThread {
     /// cancelled. `None` if the thread is not bound.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
-    /// delivered to the agent.
+    /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
+    /// messages delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// Limits of the thread; `None` for a thread without an allotment.
@@ -106,8 +106,8 @@ pub struct ForkAction {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Listeners that handle calls of the fork. They get only the calls that have no result in the
-    /// source of the fork.
+    /// Listeners that the operator permits to handle calls of the fork: only those calls that have
+    /// no result in the source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
@@ -175,9 +175,9 @@ pub struct TreeLineage {
 }
 
 impl State {
-    /// Returns, in sorted order, the threads that the fork with the root `fork` takes over from the
-    /// tree of `source`. The history of the source ends at `at`, and the fork reopens the calls
-    /// `reopened`.
+    /// Returns the threads that the fork with the root `fork` takes over from the tree of `source`,
+    /// in sorted order. The history of the fork ends at the time `at`, and the fork reopens the
+    /// calls `reopened`.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -210,8 +210,8 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork that begins at `time`. The fork's root thread belongs to the client
-    /// that `fact` names.
+    /// Makes this tree a fork that begins at `time`, as `fact` describes it. The fork's root thread
+    /// belongs to the client that `fact` names. Does nothing if `fact` does not begin a fork.
     pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {

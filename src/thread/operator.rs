@@ -15,10 +15,10 @@ pub enum OperatorVerb {
     #[serde(rename = "adopt")]
     Adopt,
     /// Accepts damage that would make a start fail: lost records, blanked payloads, or records that
-    /// were authenticated with the key of another host.
+    /// were authenticated with the key of another machine's pump.
     #[serde(rename = "repair")]
     Repair,
-    /// Trusts the key of another host.
+    /// Trusts the key of a pump on another machine.
     #[serde(rename = "trust-key")]
     TrustKey,
     /// Puts another config in force in a running organism.
@@ -45,7 +45,7 @@ pub struct OperatorIdentity {
     /// Login name of the user `uid`; `None` if it is unknown.
     #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
-    /// Name of the host on which the command ran; `None` if it is unknown.
+    /// Name of the machine on which the command ran; `None` if it is unknown.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -59,7 +59,8 @@ pub struct DecisionOrigin {
     /// note.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Signature of the operator; required if the config names operators.
+    /// Signature of the operator; `None` if the operator did not sign. Required if the config names
+    /// operators.
     #[serde(rename = "signature", default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Box<DecisionSignature>>,
 }
@@ -115,14 +116,15 @@ pub struct AcceptedLoss {
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Position and hash of the last acknowledged record, as they are known from outside the
-    /// journal. Present if the journal no longer holds that record.
+    /// journal. `None` if the journal still contains that record.
     #[serde(rename = "mark", default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(Position, Digest)>,
-    /// Position and Merkle root of the last checkpoint outside the journal, if the checkpoint
-    /// covers lost records.
+    /// Position and Merkle root of the last checkpoint outside the journal; `None` if this
+    /// checkpoint covers no lost record.
     #[serde(rename = "checkpoint", default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<(Position, Digest)>,
-    /// Id of the previous journal in the directory, if that journal is lost completely.
+    /// Id of the previous journal in the directory, if that journal is lost completely; otherwise
+    /// `None`.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -217,8 +219,8 @@ impl OperatorAction {
     /// Name of the [`ActionDetail`] whose value is the key that the operator trusts.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// Returns the public key of another host that this action trusts, in hexadecimal. `None` if
-    /// the action trusts no key.
+    /// Returns the public key, in hexadecimal, that this action trusts. It belongs to a pump on
+    /// another machine. Returns `None` if the action trusts no key.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;

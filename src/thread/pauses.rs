@@ -54,8 +54,8 @@ impl PauseTarget {
         }
     }
 
-    /// Returns the root of the only tree that has calls of the target; `None` if several trees may
-    /// have such calls.
+    /// Returns the root of the tree that contains all calls covered by the target. Returns `None`
+    /// if such calls may be in several trees.
     pub fn tree(&self) -> Option<ThreadId> {
         match self {
             Self::Thread(thread) => Some(thread.root()),

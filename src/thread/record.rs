@@ -35,8 +35,7 @@ pub enum Verdict {
 /// messages of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call whose recorded result takes effect in the fork. It is a call in the source of the
-    /// fork.
+    /// The call in the source of the fork. Its recorded result takes effect in the fork.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -80,8 +79,8 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the host read the outcome. Present only if the deadline of the attempt had
-        /// already passed when the pump recorded the outcome.
+        /// Time at which the outcome arrived from the listener. `None` if the deadline of the
+        /// attempt had not passed when the pump recorded the outcome.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
@@ -160,8 +159,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The pump hands over a call to find out whether a process of the listener takes calls again.
-    /// Until now, the listener was without any process.
+    /// The pump hands over a call to find out whether the listener has a process again. Before, the
+    /// listener had no process that took calls.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -194,7 +193,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time limit of the thread of an open call, or of a thread above it, has passed.
+    /// The time limit of the thread of an open call, or of a thread above that thread, has passed.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]

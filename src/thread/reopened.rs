@@ -246,9 +246,9 @@ impl State {
 }
 
 impl State {
-    /// Returns the listener of the first call for which `is_answered` returns true, among the call
-    /// `turn` and the open calls above it, from the innermost outwards. `source` is the root of
-    /// their tree. `None` if there is no such call.
+    /// Searches the call `turn` and the open calls above it, from the innermost outwards, for a
+    /// listener for which `is_answered` returns true. Returns the first such listener, or `None` if
+    /// no call has one. `source` is the root of the tree of these calls.
     pub fn answered_above(
         &self,
         source: &ThreadId,

@@ -1,6 +1,6 @@
-//! Reservations of the running model calls of a thread tree, and their sums. A model request is
-//! checked against the sums, so the check takes the same time for any number of running model
-//! calls.
+//! Reservations of tokens and money for the running model calls of a thread tree, and their sums. A
+//! model request is checked against the sums, so the check takes the same time for any number of
+//! running model calls.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,7 +12,8 @@ use super::state::{ByListener, Tree};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 
-/// The reservation of a running model call, whose actual cost is not yet known.
+/// The tokens and money that are reserved for a running model call, whose actual cost is not yet
+/// known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelReservation {
     #[serde(rename = "call")]
@@ -26,7 +27,7 @@ pub struct ModelReservation {
     /// Ordinal number of the model call's latest request within its attempt.
     #[serde(rename = "request")]
     pub request: u32,
-    /// Thread of the call, if this thread or a thread above it has an allotment.
+    /// Thread of the call, if this thread or a thread above it has an allotment; otherwise `None`.
     #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
 }
@@ -120,8 +121,8 @@ impl TreeReservations {
         Some(removed)
     }
 
-    /// Returns two sums over the reservations of all attempts except `own`: the sum of the whole
-    /// tree, and the sum of `agent`.
+    /// Returns two sums of reservations: the sum for the whole tree, and the sum for `agent`. Both
+    /// sums leave out the reservation of the attempt `own`.
     fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
         let mut of_all = self.total;
         let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();
@@ -134,8 +135,8 @@ impl TreeReservations {
         (of_all.spending(), of_agent.spending())
     }
 
-    /// Returns the sum of the reservations in `thread` and its subthreads, except the reservation
-    /// of `own`.
+    /// Returns the sum of the reservations in `thread` and its subthreads, without the reservation
+    /// of the attempt `own`.
     fn sum_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let mut sum = self.by_thread.get(thread).map(|(_, sum)| *sum).unwrap_or_default();
         if let Some(own) = self.attempts.get(&own).filter(|own| own.is_in(thread)) {
@@ -144,14 +145,16 @@ impl TreeReservations {
         sum.spending()
     }
 
-    /// Computes [`TreeReservations::sum_in_beside`] from all reservations. Used by debug checks.
+    /// Computes the same sum as [`TreeReservations::sum_in_beside`], but by adding up all
+    /// reservations. Debug builds compare the two results.
     fn recounted_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
         let others = self.attempts.iter().filter(|(attempt, _)| **attempt != own);
         let within = others.filter(|(_, other)| other.is_in(thread));
         within.fold(Spending::default(), |sum, (_, other)| sum.plus(other.spending))
     }
 
-    /// Computes [`TreeReservations::sums_beside`] from all reservations. Used by debug checks.
+    /// Computes the same sums as [`TreeReservations::sums_beside`], but by adding up all
+    /// reservations. Debug builds compare the two results.
     fn recounted_beside(
         &self,
         own: (CallId, Attempt),
@@ -168,7 +171,7 @@ impl TreeReservations {
 
 impl Tree {
     /// Returns the reservation for the running model call of an attempt; `None` if the attempt has
-    /// none.
+    /// no reservation.
     pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
         self.reserved.as_ref()?.attempts.get(&(call, attempt))
     }

@@ -46,7 +46,7 @@ struct ReturningTree {
 }
 
 /// The parts of the state other than trees and client keys. The tables of calls and of messages in
-/// flight are left out, because they are rebuilt from the trees.
+/// flight are left out, because both are rebuilt from the trees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommonState {
     #[serde(rename = "journal")]
@@ -112,8 +112,8 @@ impl State {
         }
     }
 
-    /// Whether the tree may leave memory because nothing in it is open. It may leave when it is at
-    /// rest and all time limits of its threads have passed.
+    /// Whether the tree may leave memory because nothing in it is open. This requires that the tree
+    /// is at rest, and that all time limits of its threads have passed.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -122,8 +122,8 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the tree may leave memory with open calls. It may leave if these calls wait only for
-    /// persons or timers. The caller must ensure that none of the calls is queued.
+    /// Whether the tree may leave memory with open calls. This requires that these calls wait only
+    /// for persons or timers. The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -211,7 +211,7 @@ impl State {
     }
 
     /// Whether [`State::calls`] and [`State::in_flight`] already include the open calls and the
-    /// messages of `tree`. They include a tree from a snapshot only after the tree has been put
+    /// messages of `tree`. For a tree from a snapshot, this is so only after the tree has been put
     /// into memory for the first time. Returns false for a tree without open calls.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))

@@ -30,8 +30,8 @@ pub struct RetryAction {
     /// The recipient of the message; `None` for a refused submission.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
-    /// The client key of a refused submission; `None` if there is none. The retry uses the same
-    /// key, so that a client that repeats the submission gets the result of the retry.
+    /// The client key of a refused submission, which the retry uses, too. So a client that repeats
+    /// the submission gets the result of the retry. `None` if the retry uses no client key.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Whether the outcome of the retried message is unknown. If that message is itself a retry,

@@ -112,7 +112,7 @@ pub struct DecisionStatement<'a> {
     /// Digest of the payload that a person approved, or of the answer that a person gave. `None`
     /// for every other action, such as a refusal.
     pub digest: Option<Digest>,
-    /// Digest of the preview that was approved with the payload; `None` if none was approved.
+    /// Digest of the preview that was approved with the payload; `None` if no preview was approved.
     pub preview: Option<Digest>,
     pub reason: &'a str,
     pub note: &'a str,

@@ -40,8 +40,8 @@ pub struct State {
     pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// The submission with which each client key was used. Contains only the keys in memory. A key
-    /// outside memory must be put back before it is looked up.
+    /// For each client key, the submission that the client sent with it. Contains only the keys in
+    /// memory. A key outside memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
     /// its signature expires.
@@ -137,8 +137,8 @@ pub struct Tree {
     /// Tokens and money that the model calls of each agent have used in this tree.
     #[serde(rename = "by_agent", default, skip_serializing_if = "ByListener::is_empty")]
     pub by_agent: ByListener<Spending>,
-    /// Reservations of running model calls; `None` if there are none. Boxed, because most trees
-    /// have none.
+    /// Tokens and money that are reserved for running model calls; `None` if nothing is reserved.
+    /// Boxed, because most trees have no reservations.
     #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
@@ -161,19 +161,21 @@ pub struct Tree {
     /// Position of the tree's latest journal record.
     #[serde(rename = "head")]
     pub head: Position,
-    /// The source of the tree if the tree is a fork. Boxed, because most trees are not forks.
+    /// The source of the tree; `None` if the tree is not a fork. Boxed, because most trees are not
+    /// forks.
     #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Box<TreeLineage>>,
     /// The messages that operators have retried, each with the new message that the retry made.
     #[serde(rename = "retried", default, skip_serializing_if = "SmallMap::is_empty")]
     pub retried: SmallMap<MessageId, MessageId>,
-    /// Trace to which the work of the tree belongs, if any. Boxed, because most trees have none.
+    /// Trace to which the work of the tree belongs; `None` if it belongs to no trace. Boxed,
+    /// because most trees have no trace.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
 }
 
 impl Tree {
-    /// Returns a call of the tree if it is open.
+    /// Returns an open call of the tree; `None` if the tree has no open call with this id.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.get(&call).map(|call| &**call)
     }
@@ -188,8 +190,7 @@ impl Tree {
 /// does not receive this fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
-    /// Id of a `first` group, whose calls have the same request and of which the first reply
-    /// counts. It is the id of the group's first call.
+    /// Id of the `first` group to which the leg belongs, which is the id of the group's first call.
     #[serde(rename = "group")]
     pub group: CallId,
     #[serde(rename = "leg")]
@@ -228,7 +229,7 @@ impl Usage {
     }
 }
 
-/// The submission with which a client key was used.
+/// The use of a client key: the submission that the client sent with the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyUse {
     #[serde(rename = "calls")]
@@ -265,15 +266,16 @@ pub struct Thread {
     /// calls from outside the thread count.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
-    /// delivered to the agent.
+    /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
+    /// messages delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// The call to which the thread is bound: when this call closes, the thread is cancelled.
     /// `None` if the thread is not bound.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// The allotment of the thread, if any. Boxed, because most threads have none.
+    /// The allotment of the thread; `None` if it has no allotment. Boxed, because most threads have
+    /// none.
     #[serde(rename = "allotted", default, skip_serializing_if = "Option::is_none")]
     pub allotted: Option<Box<AllotmentUsage>>,
 }
@@ -314,7 +316,8 @@ impl<T: Default> ByListener<T> {
         self.0.is_empty()
     }
 
-    /// Returns the value of `listener`. Inserts the default value if there is none.
+    /// Returns the value of `listener`. If the map has no value for `listener`, inserts the default
+    /// value.
     pub(super) fn of(&mut self, listener: &ListenerName) -> &mut T {
         let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
             let mut values = std::mem::take(&mut self.0).into_vec();
@@ -403,8 +406,8 @@ pub struct Call {
     /// tasks that agents delegated further.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
-    /// The attempt that is handed over to the listener; `None` if there is none. If the pump ends
-    /// during the attempt, the attempt stays here for the next pump.
+    /// The attempt that is handed over to the listener; `None` if no attempt is handed over. If the
+    /// pump ends during the attempt, the attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
     /// Number of model requests, for each route, since the agent of the call last returned an

@@ -35,7 +35,7 @@ pub enum RunRequest {
     Step(Box<RunStep>),
     /// The run cancels this thread.
     CancelThread(ThreadId),
-    /// The next action of the undo, which takes back calls of the failed run.
+    /// The next action of the undo, which takes back the completed calls of the failed run.
     Undo(UndoStep),
 }
 
@@ -46,7 +46,8 @@ pub struct RunThreads {
     /// requests. Each goal run has the label that was requested for its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the message that requested the thread, and the goal run in
-    /// the thread. `None` before the first thread is open, and after a refusal.
+    /// the thread. `None` before the first thread is open, and if the core has since refused a
+    /// request.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
@@ -57,10 +58,11 @@ pub struct RunThreads {
     clock: RunClock,
     /// Id of the latest message that the core sent to the run; `None` before the first one.
     latest: Option<MessageId>,
-    /// Every thread that this run has opened. If this run is a retry, the list begins with the
-    /// threads that earlier runs have opened.
+    /// Every thread that this run has opened, in order. If this run is a retry, the list begins
+    /// with the threads that the earlier runs opened.
     all: Vec<OpenedThread>,
-    /// Number of threads at the beginning of `all` that earlier runs have opened.
+    /// Number of threads at the beginning of `all` that earlier runs have opened; 0 if this run is
+    /// no retry.
     earlier: usize,
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
@@ -74,7 +76,7 @@ struct OpenedThread {
     goal: Option<usize>,
 }
 
-/// Clock of a run. The clock shows the times of the run's messages, not the time of the host.
+/// Clock of a run. Its times are those of the run's messages, not those of a system clock.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunClock {
     /// Time of the message that requested the run.
@@ -101,8 +103,9 @@ pub struct UndoSource<'a> {
 
 impl UndoSource<'_> {
     /// Sets `was_handed_over` for each call whose hand-over to its listener is recorded in another
-    /// tree. The hand-over is recorded there if the listener was busy until a call of that tree
-    /// ended. Searches only for calls for which [`UndoRules::depends_on_hand_over`] returns true.
+    /// tree. It is recorded there if the listener was busy, and became free when a call of that
+    /// tree ended. Searches only for calls for which [`UndoRules::depends_on_hand_over`] returns
+    /// true.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -136,8 +139,8 @@ pub struct CallFold<'a> {
 }
 
 impl<'a> CallFold<'a> {
-    /// Creates the state of a run from the run's request alone; call [`CallFold::start`] next.
-    /// Returns `None` if the request is no XML.
+    /// Creates the state of a run that has received only its request; call [`CallFold::start`]
+    /// next. Returns `None` if the request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -192,7 +195,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the threads that the run opened, in order, without the first `known` of them. Each
-    /// thread comes with the number of its goal (`None` for an undo) and the number of the attempt.
+    /// thread comes with the number of its goal (`None` if the thread undoes a call) and the number
+    /// of the attempt.
     pub fn threads_after(
         &self,
         known: usize,
@@ -209,8 +213,8 @@ impl<'a> CallFold<'a> {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 
-    /// Enables the undo of the calls of a failed run. Only the handler of the workflow may use
-    /// this, because an observer must undo nothing.
+    /// Enables the undo of calls after a failure of the run. Only the handler of the workflow may
+    /// use this, because an observer must undo nothing.
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
@@ -223,7 +227,7 @@ impl<'a> CallFold<'a> {
         self.unread.as_deref()
     }
 
-    /// Whether the messages so far can belong to a run of this definition.
+    /// Whether the messages that were applied so far can belong to a run of this definition.
     pub fn fits(&self) -> bool {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
@@ -242,8 +246,8 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies the next message of the run's call. The request of the call, which is its first
-    /// message, must already be applied. Returns the requests that the run then sends to the core.
+    /// Applies the next message of the run's call. The first message of the call, its request, must
+    /// already be applied. Returns the requests that the run then sends to the core.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if *message.name.namespace != *system::NAMESPACE {
             return Vec::new();
@@ -285,7 +289,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Updates the list of the run's threads after a message, without any effect on the goals.
-    /// Returns requests to cancel opened threads that the run no longer needs.
+    /// Returns a request to cancel a thread if the message opened a thread that the run no longer
+    /// needs.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -332,10 +337,10 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must not be cancelled when the run has failed and its
-    /// undo begins. In such a thread, or beneath it, a call is open that can be undone or that
-    /// undoes another call. The undo waits for the end of this call. Returns an empty set if no
-    /// step in `steps` begins an undo.
+    /// Returns the goal runs whose threads must not be cancelled although the run has failed,
+    /// because its undo waits for a call in these threads or beneath them. The call is still open,
+    /// and can be undone or undoes another call. Returns an empty set if no step in `steps` begins
+    /// an undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -409,8 +414,8 @@ impl<'a> CallFold<'a> {
         goals.collect()
     }
 
-    /// Begins the undo of a failed run once all threads of the run have ended, and returns the
-    /// first request of the undo. Returns `None` if no undo begins now.
+    /// Begins the undo of a failed run if the run must be undone and all its threads have ended.
+    /// Returns the first request of the undo; `None` if the undo does not begin now.
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
@@ -442,8 +447,8 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// Handles a refusal by the core, which has refused the request for a thread or the first
-    /// payload of a thread. The goal run of this thread fails.
+    /// Handles a refusal by the core. If the core has refused a request for a thread, or the first
+    /// payload of a thread, the goal run of this thread fails.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };

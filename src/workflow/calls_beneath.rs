@@ -1,9 +1,9 @@
 //! Reads the calls beneath a workflow run from the records of the run's tree. The records are read
 //! up to the record of a given message.
 //!
-//! A run sees only the messages of its own call. Its agents, and the workflows that it calls, make
-//! further calls in the threads that the run has opened. The records of these threads contain the
-//! further calls. The result depends only on these records, so the calls are the same each time.
+//! A run sees only the messages of its own call. But its agents, and the workflows that it calls,
+//! make further calls in the threads that the run has opened. These calls are found in the records
+//! of the threads. The result depends on nothing but these records, so it is the same each time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::xml::element::Element;
 #[derive(Debug, Clone)]
 pub struct NestedCall {
     pub id: CallId,
-    /// Whether a workflow made the call, according to the records. In the present config, this
-    /// caller may no longer be a workflow.
+    /// Whether a workflow made the call, according to the records. The present config may no longer
+    /// declare the caller as a workflow.
     pub is_by_workflow: bool,
     pub listener: ListenerName,
     pub thread: ThreadId,
@@ -52,10 +52,10 @@ pub enum CallEnd {
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
     /// For each call, the attempts that were handed over to its listener, except those that the
-    /// listener did not take.
+    /// listener rejected.
     attempts: HashMap<CallId, HashSet<Attempt>>,
-    /// Calls with a handed-over attempt that has ended. It is certain that these calls were handed
-    /// over, and later records cannot change this.
+    /// Calls with at least one handed-over attempt that has ended. It is certain that these calls
+    /// were handed over, and later records cannot change this.
     ended: HashSet<CallId>,
     closed: HashSet<CallId>,
 }
@@ -87,8 +87,8 @@ impl HandedOverAttempts {
         }
     }
 
-    /// Whether the call was handed over. This is so if its listener has or had an attempt of the
-    /// call.
+    /// Whether the call was handed over: its listener has an attempt of the call, or had one and
+    /// did not reject it.
     pub fn was_handed_over(&self, call: CallId) -> bool {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
@@ -103,8 +103,8 @@ impl HandedOverAttempts {
 }
 
 /// Returns the calls in `threads` and in the threads beneath them, in the order of the requests.
-/// Also returns the position of the record that contains the message `until`; no later record is
-/// read. Returns `None` if no record contains the message.
+/// Also returns the position of the record that contains the message `until`. Reads no later
+/// record. Returns `None` if no record contains this message.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.

@@ -19,17 +19,17 @@ pub use undo::check_undo_rule;
 /// Kind of a problem of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefinitionFault {
-    /// Goals that wait for each other.
+    /// Two or more goals that wait for each other.
     Cycle,
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that two lists name, or a goal that depends on a member of a list without being in
-    /// this list itself. A list contains goals that run only as a part of another goal, such as a
+    /// A goal that two lists name, or a goal that depends on a member of a list to which it does
+    /// not belong itself. A list contains goals that run only as a part of another goal, such as a
     /// loop.
     Membership,
-    /// A name in the definition without a suitable agent, listener, human or workflow in the
-    /// config.
+    /// A name for which the config declares no agent, listener, human or workflow of the required
+    /// kind.
     UnknownMember,
     /// A payload name that the addressed listener does not accept.
     UnknownPayload,
@@ -124,8 +124,8 @@ impl ProblemList {
     }
 }
 
-/// Writes a help text for an unknown name: the known name nearest to `name`, or all known names if
-/// none is near. Writes `otherwise` if no names are known.
+/// Writes a help text for an unknown name: the known name that is most similar to `name`, or all
+/// known names if none is similar enough. Writes `otherwise` if no names are known.
 fn near_or<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str> + Clone,

@@ -71,21 +71,20 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the XML attribute `of`. The attribute states how an output or a payload is built:
-/// `LAST_GOAL` takes the output of the last goal, `EXPRESSION` takes the value of one expression,
-/// and `FIELDS` takes one expression for each field.
+/// Values of the XML attribute `of`: `LAST_GOAL`, `EXPRESSION` and `FIELDS`. The attribute states
+/// how an output or a payload is built: from the output of the last goal, from the value of one
+/// expression, or from one expression for each field.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Name of a form in which a goal asks a person. In this form, the answer of the person becomes the
-/// output of the goal.
+/// Name of the form of a question in which the answer of the person becomes the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
 /// Value of the XML attribute `is` if the supervisor of a goal is a human.
 pub(super) const HUMAN: &str = "human";
 
-/// The words in the compiled XML for each value of [`FieldCount`].
+/// The word in the compiled XML for each value of [`FieldCount`].
 pub(super) const COUNTS: [(&str, FieldCount); 3] = [
     ("once", FieldCount::Once),
     ("at-most-once", FieldCount::AtMostOnce),
@@ -286,8 +285,8 @@ fn each_element(each: &EachItem) -> Element {
     out
 }
 
-/// Returns the name of `value` in the list `words`, which contains every value of this type with
-/// its name.
+/// Returns the name of `value` in the list `words`, which contains a name for every value of this
+/// type.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     let found = words.iter().find(|(_, known)| known == value);
     found.map(|(word, _)| *word).unwrap_or_default()

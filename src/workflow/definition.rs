@@ -253,15 +253,15 @@ pub struct ItemVerification {
     pub accept: Placed<String>,
 }
 
-/// The consequence of an item's failure for the goal and for the other items.
+/// The consequence of the failure of one item for the goal and for the other items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ItemFailure {
     /// The other items are cancelled, and the goal fails.
     #[default]
     Stop,
-    /// The results of the goal leave this item out.
+    /// The failed item is left out of the results of the goal.
     Skip,
-    /// The results of the goal list this item as a failure.
+    /// The results of the goal contain the failed item as a failure.
     Collect,
 }
 

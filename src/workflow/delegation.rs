@@ -1,5 +1,6 @@
 //! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal that
-//! the first agent carries out determines the other agent and the allowed roles.
+//! the first agent carries out determines which other agent gets the task, and which roles are
+//! allowed.
 //!
 //! Each delegation is a separate call to the workflow, beneath the call of the goal. The workflow
 //! opens one thread for the delegation, waits for the result of this thread, and replies with the
@@ -109,8 +110,8 @@ pub fn is_role(text: &str) -> bool {
 /// white space at its ends, so a minimum of one character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// Computes the outcome of a delivery to a workflow, if the call of the delivery is a task that an
-/// agent delegates. `request` is the message with this task.
+/// Computes the outcome of a delivery to a workflow whose call is a delegated task. `request` is
+/// the message with which an agent delegates this task.
 ///
 /// # Errors
 ///
@@ -187,8 +188,8 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// Returns the role that a request for a delegation names. Collapses white space, as the type
-/// `xs:token` of the schema does before it compares texts.
+/// Returns the role that a request for a delegation names. Collapses white space, because the
+/// schema declares the role as `xs:token`, and such values are compared with collapsed white space.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")

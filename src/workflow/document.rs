@@ -51,8 +51,8 @@ pub struct LoopPass {
     pub iteration: u32,
 }
 
-/// The document for an agent that got a task in a role. It contains neither a workflow nor outputs
-/// of goals.
+/// The document for an agent to which another agent delegated a task in a role. It contains neither
+/// a workflow nor outputs of goals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskDocument {
     pub role: String,

@@ -221,8 +221,8 @@ impl DryRun<'_> {
         document
     }
 
-    /// Returns the goals whose outputs stand in the context document of the goal `number`, which is
-    /// the text that an agent gets as its task. The goals are in the order in which they run.
+    /// Returns the goals whose outputs appear in the context document of the goal `number`, which
+    /// is the text that an agent gets as its task. The goals are in the order in which they run.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_named = |shown: &usize| match &goal.context {

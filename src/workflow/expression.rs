@@ -75,9 +75,9 @@ pub struct ExpressionReport {
     /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
     /// defines them.
     pub unknown_functions: Vec<String>,
-    /// Entries for each path that begins at the root: one with the name of the first step alone,
-    /// and one with the names of the first two steps. The second entry is missing if the path has
-    /// no second step, or if the shape of the first step is not known.
+    /// The beginnings of all paths that start at the root. Each path has one entry with the name of
+    /// its first step alone, and one with the names of its first two steps. The second entry is
+    /// missing if the path has no second step, or if the shape of the first step is not known.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }
@@ -88,12 +88,12 @@ pub struct MissingName {
     /// Path that leads to the missing name; empty if the name is the first step.
     pub path: String,
     pub name: String,
-    /// Names that exist at this path.
+    /// Names that would select something after this path.
     pub known: Vec<String>,
 }
 
-/// Follows every path of `expression`. The paths begin at the shape `root`. Returns the references
-/// and the faults that it finds.
+/// Follows every path of `expression`, beginning at the shape `root`. Returns the references that
+/// it finds, and the faults, such as names that select nothing.
 pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };

@@ -1,6 +1,6 @@
-//! Finds comparisons with literals that cannot work as intended. Either the compared value can
-//! never match the literal, or a truth value is compared with a text, which reverses the apparent
-//! meaning. The search evaluates nothing.
+//! Finds comparisons with literals that cannot work as intended. In some, the compared value can
+//! never match the literal. In others, a truth value is compared with a text, which means the
+//! opposite of what it seems to mean. The search evaluates nothing.
 //!
 //! The search examines only the values of functions that organism adds to XPath. If a function
 //! other than `string` and `normalize-space` changes such a value before the comparison, the search
@@ -22,9 +22,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns those literals of `expression` whose comparison cannot work as intended. Some literals
-/// can never match: the compared value never equals, begins with or contains them. Other literals
-/// are compared with a truth value, and the comparison means the opposite of what it seems to mean.
+/// Returns those literals of `expression` whose comparison cannot work as intended. Some of them
+/// can never match: the compared value never equals, begins with or contains them. Others are
+/// compared with a truth value, and the comparison means the opposite of what it seems to mean.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -116,8 +116,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Returns the kind of comparison and the literal if the call is compared with a literal;
-    /// `None` otherwise.
+    /// Returns the kind of comparison and the literal if the value of the function call is compared
+    /// with a literal; `None` if it is not.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),
@@ -242,8 +242,8 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a comparison of a truth value with a text. XPath converts every text that is not empty to
-/// true. So a comparison with 'false', 'no' or '0' has the opposite of its apparent meaning, and is
-/// reported. A comparison with another text, such as `= 'true'`, is not reported.
+/// true. So a comparison by `=` or `!=` with 'false', 'no' or '0' has the opposite of its apparent
+/// meaning, and is returned. For any other comparison, such as `= 'true'`, returns `None`.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -260,8 +260,8 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a literal that is compared with the text of a truth value, such as the value of
-/// `string(has-word(x, 'WORD'))`. In a comparison by `=` or `!=`, reports any literal other than
-/// 'true' and 'false'.
+/// `string(has-word(x, 'WORD'))`. If the comparison is by `=` or `!=`, returns any literal other
+/// than 'true' and 'false'. Otherwise, returns `None`.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

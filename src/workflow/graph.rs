@@ -23,16 +23,16 @@ pub struct GoalIndex {
     order: Vec<usize>,
 }
 
-/// The membership of a goal in a list that another goal owns. The member runs only as a part of
-/// this list.
+/// The membership of a goal in a list that belongs to another goal, the owner. The member runs only
+/// as a part of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
-    /// The goal that owns the list.
+    /// Number of the goal to which the list belongs.
     pub owner: usize,
     pub kind: MemberKind,
 }
 
-/// The kind of list that contains the member, with the member's position in this list.
+/// The kind of the list that contains a member, with the member's position in this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberKind {
     Loop {
@@ -49,7 +49,7 @@ pub enum MemberKind {
     Fallback,
 }
 
-/// A reference to a goal from a second list. A goal may be in only one list.
+/// The reference by which a second list names a goal. A goal may be in only one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondMembership<'a> {
     pub goal: &'a Placed<GoalId>,
@@ -57,7 +57,7 @@ pub struct SecondMembership<'a> {
 }
 
 impl<'a> GoalGraph<'a> {
-    /// Creates the graph of a definition. Also returns every goal that two lists name.
+    /// Creates the graph of a definition. Also returns an entry for each goal that two lists name.
     pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
         let mut numbers = HashMap::new();
         for (number, goal) in definition.goals.iter().enumerate() {
@@ -102,12 +102,12 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the membership of a goal in the list of another goal, such as a loop. Returns `None`
-    /// if the goal is in no list.
+    /// if the goal is in no such list.
     pub fn membership(&self, number: usize) -> Option<Membership> {
         self.index.memberships.get(number).copied().flatten()
     }
 
-    /// Returns the members of a loop, or of every branch of a choice, in order.
+    /// Returns the members of a loop, or the members of all branches of a choice, in order.
     pub fn members(&self, number: usize) -> Vec<usize> {
         let named = self.goal(number).map(members_of).unwrap_or_default();
         let in_list = named.into_iter().filter(|(_, kind)| {
@@ -116,12 +116,12 @@ impl<'a> GoalGraph<'a> {
         in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
     }
 
-    /// Returns the goal that judges items of the given goal, if there is one.
+    /// Returns the goal that judges the items of the given goal; `None` if no goal does.
     pub fn verifier(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Verify)
     }
 
-    /// Returns the goal that replaces the given goal after a failure, if there is one.
+    /// Returns the goal that replaces the given goal after a failure; `None` if no goal does.
     pub fn fallback(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Fallback)
     }
@@ -164,8 +164,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns all goals, each after its dependencies and its members. Goals that do not depend on
-    /// each other are in the order of the file, so that the order does not depend on the speed of
-    /// goals.
+    /// each other are in the order of the file. The order is thus the same in every run, however
+    /// fast the goals are.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -278,9 +278,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if, by a fault of
-    /// the definition, the goal or a goal around it is directly or indirectly a member of itself.
-    /// For such a goal, `direct_needs` would never end.
+    /// Returns the result of [`GoalGraph::direct_needs`], but an empty list if, by a fault of the
+    /// definition, the goal or a goal around it is directly or indirectly a member of itself. For
+    /// such a goal, `direct_needs` would never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -312,7 +312,7 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns a cycle of goals that wait for each other, if there is one.
+    /// Returns a cycle of goals that wait for each other; `None` if the goals have no cycle.
     pub fn cycle(&self) -> Option<Vec<usize>> {
         let mut ended = HashSet::new();
         (0..self.definition.goals.len()).find_map(|start| {
@@ -360,8 +360,8 @@ impl<'a> GoalGraph<'a> {
     }
 }
 
-/// Returns the list that contains each goal, with `None` for a goal in no list. Also returns every
-/// goal that two lists name.
+/// Returns, for each goal, its membership in a list, or `None` if it is in no list. Also returns an
+/// entry for each goal that two lists name.
 fn memberships<'a>(
     definition: &'a WorkflowDefinition,
     numbers: &HashMap<GoalId, usize>,

@@ -1,4 +1,5 @@
-//! The handler of a workflow: the messages of a call determine the outcome of each delivery.
+//! The handler of a workflow: the messages of a call determine the outcome of each delivery of the
+//! call.
 //!
 //! The journal is the only lasting state: a run continues on the definition that the run recorded
 //! when it began. The state of a run is cached between deliveries; without a cached state, the
@@ -39,8 +40,8 @@ pub struct WorkflowHandler {
     /// States of runs, cached between deliveries. Each state is boxed, so that the empty slots of
     /// the cache's hash table take little memory. Up to half of the slots are empty.
     remembered: Mutex<CallMemory<Box<RememberedRun>>>,
-    /// For each definition, the index of its goals, which states their numbers and their order. The
-    /// key is the digest of the definition.
+    /// Cached indexes of goals, by the digest of the definition. An index states the numbers and
+    /// the order of a definition's goals.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 
@@ -52,8 +53,8 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
-/// The definition of a run. If the run begins now, the value also contains the payload that records
-/// the definition.
+/// The definition of a run. If the run begins now, `record` is the payload that records the
+/// definition; otherwise, `record` is `None`.
 struct RunDefinition {
     digest: Digest,
     definition: Arc<WorkflowDefinition>,
@@ -189,9 +190,9 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns an outcome that replaces the refused reply of the run by a failure, which states
-    /// only why the reply was refused. If this failure was refused too, fails the attempt.
-    /// `refused` is the number of replies that were refused so far.
+    /// Returns an outcome for a run whose reply the core has refused. The outcome replaces the
+    /// reply by a failure, which states only why the reply was refused. If this failure was refused
+    /// too, the attempt fails. `refused` is the number of replies that were refused so far.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -214,8 +215,8 @@ impl WorkflowHandler {
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// Returns the definition with which this run continues. The first `known` messages of the
-    /// delivery were already in earlier deliveries.
+    /// Returns the definition with which the run of this delivery continues. The first `known`
+    /// messages of the delivery were already part of earlier deliveries.
     fn definition_of(
         &self,
         request: &Message,
@@ -297,9 +298,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns the state of the run, and the number of messages that this state already includes.
-    /// The caller applies the other messages of the delivery. Without a cached state, the returned
-    /// state includes only the request, and the number is 0.
+    /// Returns the state of the run, and the number of messages of the delivery that this state
+    /// already includes. The caller must apply the other messages. Without a cached state, the
+    /// returned state includes only the request, and the number is 0.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -387,8 +388,8 @@ impl WorkflowHandler {
         self.remembered().put(delivery.call, Box::new(run), bytes);
     }
 
-    /// Builds the payloads of an outcome. Usually, these are requests of the run and a `wait` for
-    /// the next event. If the run has a result, the reply is the only payload.
+    /// Builds the payloads of an outcome. Usually, these are the requests of the run, followed by a
+    /// `wait` for the next event. If the run has a result, the reply is the only payload.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,
@@ -537,7 +538,7 @@ mod definition_tests {
         MessageId(Uuid::from_u128(number as u128 + 1))
     }
 
-    /// Returns the outcome of a delivery; the last `fresh` messages are new.
+    /// Returns the outcome of a delivery, the last `fresh` messages of which are new.
     fn outcome(
         handler: &WorkflowHandler,
         messages: &[(MessageKind, &str, &str)],

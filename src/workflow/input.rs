@@ -31,7 +31,7 @@ struct InputField {
 }
 
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
-/// input and a value of this input. If `stand_ins` is set, an input without a value gets its own
+/// input and a value for this input. If `stand_ins` is set, an input without a value gets its own
 /// name in brackets as its value.
 ///
 /// # Errors

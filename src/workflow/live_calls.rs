@@ -1,5 +1,5 @@
-//! The model calls that a run makes at present, computed from the events of the live channel. The
-//! live channel carries the present states and texts of model calls.
+//! The model calls of a run that are in progress, computed from the events of the live channel. The
+//! live channel carries the present state and the streamed text of each model call.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,15 @@ struct LiveCall {
     part: AnswerPart,
 }
 
-/// The running model call of each call to an agent.
+/// For each call to an agent, the model call that the agent is making for it.
 #[derive(Debug, Default)]
 pub(super) struct LiveCalls {
     calls: BTreeMap<CallId, LiveCall>,
 }
 
 impl LiveCalls {
-    /// Applies a live event. Returns whether the event has changed what is shown of a model call.
+    /// Applies a live event. Returns whether the event has changed the state or the text of a model
+    /// call.
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
             LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,
@@ -47,7 +48,7 @@ impl LiveCalls {
         }
     }
 
-    /// Removes every model call. Returns whether there was a model call.
+    /// Removes every model call. Returns whether there was any.
     pub fn forget(&mut self) -> bool {
         let has_calls = !self.calls.is_empty();
         self.calls.clear();
@@ -73,8 +74,9 @@ impl LiveCalls {
         })
     }
 
-    /// Removes a model call that has ended. Does nothing and returns false for the end of an
-    /// earlier attempt, because such an end may arrive after the start of the next attempt.
+    /// Removes a model call that has ended. If the event belongs to an earlier attempt, does
+    /// nothing and returns false, because such an event may arrive after the start of the next
+    /// attempt.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {
@@ -115,8 +117,8 @@ impl LiveCalls {
     }
 }
 
-/// Cuts a text to its last `limits::LIVE_SHOWN_BYTES` bytes once it is longer than twice that
-/// number.
+/// Cuts a text that is longer than twice `limits::LIVE_SHOWN_BYTES` to its last
+/// `limits::LIVE_SHOWN_BYTES` bytes.
 fn keep_end(text: &mut String) {
     if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
         return;

@@ -1,4 +1,4 @@
-//! Workflows: listeners whose handler is a definition.
+//! Workflows: listeners whose behaviour a definition determines.
 //!
 //! A run is a pure function of its definition and the messages of its call. This module must not
 //! know the pump: a workflow is a listener like any other. `docs/WORKFLOWS.md` describes

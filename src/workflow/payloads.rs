@@ -1,4 +1,5 @@
-//! Payloads of a workflow: its requests and replies, and the payloads that open its goals.
+//! Payloads of a workflow: its requests and replies, and the payloads that begin the threads of its
+//! goals.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::undo::LeftCall;
 use super::view::{ViewEntry, ViewValue};
 
-/// Returns the name of the payload that opens a run.
+/// Returns the name of the payload that begins a run.
 pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
     match &definition.input {
         WorkflowInput::Types(_) => name_of(&definition.name.value, ""),
@@ -142,8 +143,8 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether `message` is a refusal of a payload by the core. Returns false for a refused `wait`,
-/// which only means that the run had no open thread.
+/// Whether `message` is a refusal of a payload by the core. Returns false if the core refused only
+/// a `wait`, which means no more than that the run had no open thread.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -221,8 +222,8 @@ pub fn failure_type() -> ShortType {
 const NOT_UNDONE: &str = "not-undone";
 
 /// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of this
-/// request, with which the core cancels the thread when the workflow's call closes. With `None`,
-/// the thread may outlive the call.
+/// request. It makes the core cancel the thread when the workflow's call closes. With `None`, the
+/// thread may outlive the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);

@@ -1,9 +1,10 @@
 //! Questions to people: the payloads that a person gets for a goal, and the payloads that answer
 //! them.
 //!
-//! A question holds the goal's prompt and the outputs that an agent's document would show. Each
-//! question and each answer is a payload of its own. The gate, which validates every payload, can
-//! therefore check whether an answer has the form that its question requires.
+//! A question holds the goal's prompt, and the outputs of other goals that a document for an agent
+//! would also contain. Each question and each answer is a payload of its own. The gate, which
+//! validates every payload, can therefore check whether an answer has the form that its question
+//! requires.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -24,8 +25,8 @@ use super::typed_outputs::{answer_of, goal_name};
 use super::undo::LeftCall;
 use super::verdicts::{verdict_name, verdict_type};
 
-/// Returns the type of the answer to a goal's question; `None` if a schema declares the answer, or
-/// if the goal asks no question.
+/// Returns the type of the answer to a goal's question. Returns `None` if a schema file declares
+/// the answer, or if the goal has no question.
 pub fn answer_type(goal: &GoalDefinition) -> Option<Cow<'_, ShortType>> {
     match (&goal.form, &goal.output) {
         (GoalForm::Ask { form: AskForm::Verdict { about }, .. }, _) => {
@@ -43,7 +44,7 @@ fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Payloa
 }
 
 /// Returns the name of the question that a goal sends to a person: the goal's own question, or the
-/// question of a human supervisor. Returns `None` if the goal asks no person.
+/// question to the human who supervises the goal. Returns `None` if the goal sends no question.
 pub fn question_name(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -83,7 +84,7 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     of_goals.chain(report).collect()
 }
 
-/// Local name of two payloads: the list of calls that were not undone, and the answer to this list.
+/// Local name of two payloads: the list of calls that were not undone, and a person's answer to it.
 /// No goal may have this name.
 pub const REPORT: &str = "undo";
 

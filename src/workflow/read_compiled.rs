@@ -92,7 +92,8 @@ impl<'a> CompiledElement<'a> {
         placed(self.0.own_text())
     }
 
-    /// Returns the value of an attribute. Fails if the element does not have the attribute.
+    /// Returns the value of an attribute, as `read` parses it. Fails if the element does not have
+    /// the attribute, or if `read` returns `None`.
     fn required<T>(self, name: &str, read: impl FnOnce(&str) -> Option<T>) -> ReadResult<T> {
         self.optional(name, read)?.ok_or_else(|| self.unreadable(name))
     }
@@ -268,8 +269,8 @@ impl<'a> CompiledElement<'a> {
         read.next().unwrap_or_else(|| Err(self.unreadable("form")))
     }
 
-    /// Reads a goal's form from this element. Returns `None` if the name of the element is not the
-    /// name of a form.
+    /// Reads a goal's form from this element, whose name must be the name of a form. Returns `None`
+    /// if it is not.
     fn form_of_its_name(self) -> ReadResult<Option<GoalForm>> {
         if let Some(target) = self.target_of_its_name()? {
             return Ok(Some(GoalForm::Run(target)));
@@ -341,8 +342,8 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// Reads a goal's target from this element. Returns `None` if the name of the element is not
-    /// the name of a target.
+    /// Reads a goal's target from this element, whose name must be the name of a kind of target.
+    /// Returns `None` if it is not.
     fn target_of_its_name(self) -> ReadResult<Option<GoalTarget>> {
         let target = match self.0.local_name() {
             "agent" => GoalTarget::Agent {

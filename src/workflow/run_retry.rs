@@ -41,8 +41,8 @@ pub trait RunArchive: Send + Sync {
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
     /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
-    /// trees from `from` to `up_to`, both included, because the hand-over of a call may be recorded
-    /// in another tree.
+    /// trees from the position `from` to the position `up_to`, both included, because the hand-over
+    /// of a call may be recorded in another tree.
     ///
     /// # Errors
     /// Returns the reason why the journal cannot be read.
@@ -59,8 +59,9 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call that began the earlier run.
     pub run: CallId,
-    /// The goal to run again, together with every goal that depends on it. With `None`, the retry
-    /// runs every goal that has not ended, and every goal whose calls were undone.
+    /// A goal to run again, with every goal that depends on it. In any case, the retry also runs
+    /// every goal that has not ended, and every goal whose calls were undone; with `None`, only
+    /// these.
     pub from: Option<GoalId>,
 }
 
@@ -86,7 +87,8 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// Builds the payload that requests this retry. The recipient of the payload is `workflow`.
+    /// Builds the payload that requests this retry. It is sent to `workflow`, the workflow of the
+    /// earlier run.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());

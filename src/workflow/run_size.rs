@@ -56,7 +56,7 @@ fn is_undoing(definition: &WorkflowDefinition) -> bool {
     goals.chain([&definition.on_failure]).any(|policy| *policy == FailurePolicy::Undo)
 }
 
-/// Whether the goal calls a listener whose contract declares an undo for the goal's request.
+/// Whether the goal calls a listener, and the listener's contract declares an undo for this call.
 fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     let target = match &goal.form {
         GoalForm::Run(target) => target,
@@ -103,8 +103,8 @@ impl RunSize {
     }
 }
 
-/// Counts the threads that a goal can open, including the threads of all retries and corrections,
-/// in all passes of its loop.
+/// Counts the threads that a goal can open in all passes of the loops around it, including the
+/// threads of all retries and corrections.
 fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
     let membership = graph.membership(number);
     if membership.is_some_and(|membership| membership.kind == MemberKind::Verify) {
@@ -165,6 +165,6 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum number of enclosing goals, from the inside out, that are searched for loops around a
-/// goal.
+/// Maximum number of goals around a goal that are searched for loops, beginning with the innermost
+/// one.
 const LISTS_MOST: usize = 100;

@@ -1,8 +1,9 @@
 //! The state of one run, computed from the events of its goals.
 //!
-//! The state holds no clock, no ids and no messages. The handler of the workflow turns the messages
-//! of a call into [`RunEvent`]s, and it turns the resulting [`RunStep`]s into payloads. The same
-//! events always give the same steps, so a run is resumed from the messages of its thread.
+//! The state holds no clock, no ids and no messages. The handler of the workflow converts the
+//! messages of a call to [`RunEvent`]s, applies these to the state, and converts the resulting
+//! [`RunStep`]s to payloads. The same events always give the same steps, so a run can be resumed
+//! from the messages of its thread.
 
 mod advance;
 mod ask;
@@ -70,13 +71,13 @@ pub enum RunEvent {
         run: GoalRun,
         output: ViewValue,
     },
-    /// The goal run has failed. If `is_final` is set, the goal run is not retried.
+    /// The goal run has failed. If `is_final` is set, it must not be retried.
     Failed {
         run: GoalRun,
         failure: GoalFailure,
         is_final: bool,
     },
-    /// The whole run has reached its time limit.
+    /// The whole workflow run has reached its time limit.
     TimeOver {
         limit: Duration,
     },
@@ -146,7 +147,8 @@ pub enum RunStep {
         call: GoalCall,
         limits: RunLimits,
     },
-    /// Cancel the thread of a goal run, because the run no longer needs its result.
+    /// Cancel the thread of a goal run, because the workflow run no longer needs the result of this
+    /// goal run.
     Cancel {
         run: GoalRun,
     },
@@ -160,7 +162,7 @@ pub enum RunStep {
     },
 }
 
-/// Limits of a thread, including all threads beneath it.
+/// Limits that apply to a thread together with all threads beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunLimits {
     pub timeout: Option<Duration>,
@@ -272,7 +274,7 @@ impl GoalState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
-    /// Goal runs that have no result so far.
+    /// Goal runs that have not ended yet.
     open: Vec<GoalRun>,
     /// Reviews of outputs. A goal that runs once for each item has a review for each item, at the
     /// position of the item. Any other goal has a single review, at position 0.
@@ -291,11 +293,11 @@ struct GoalProgress {
 /// The review that an output must pass before it becomes a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OutputReview {
-    /// Attempt that produced the output.
+    /// Number of the attempt that produced the output under review.
     attempt: u32,
     /// The output under review; `None` if the review has no output at present.
     output: Option<ViewValue>,
-    /// Corrections so far, in order.
+    /// Corrections that were requested so far, in order.
     corrections: Vec<String>,
     /// Number of corrections that the supervisor has requested.
     corrected: u32,
@@ -350,7 +352,7 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Returns the phase of a goal, the pass of its loop, the number of its agents or items that
-    /// have a result, and the number of all its agents or items. The numbers are 0 if the goal is
+    /// have a result, and the number of all its agents or items. All numbers are 0 if the goal is
     /// not running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
@@ -374,7 +376,7 @@ impl<'a> WorkflowRun<'a> {
 
     /// Returns the goals that a waiting goal waits for. A member of a running loop or of a chosen
     /// branch waits for the member that is running. A goal that is no member of another goal waits
-    /// for its dependencies that have not ended. In all other cases, the result is empty.
+    /// for those of its dependencies that have not ended. In all other cases, the result is empty.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if *self.goal_state(number) != GoalState::Waiting {
             return Vec::new();
@@ -392,7 +394,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Whether any goal run has no result so far.
+    /// Whether any goal run has not ended yet.
     pub fn has_open(&self) -> bool {
         self.state.goals.iter().any(|goal| match goal {
             GoalState::Running(progress) => !progress.open.is_empty(),

@@ -1,6 +1,6 @@
-//! The progress of a workflow run for people, computed from the records of the run's tree and the
-//! live events of its agents. Each goal is a row with its time, its cost and its present
-//! activities.
+//! The progress of a workflow run, as it is shown to people. It is computed from the records of the
+//! run's tree and the live events of its agents. Each goal is a row with its time, its cost and its
+//! present activities.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::run_state::GoalPhase;
 use super::run_watch::{GoalStatus, RunWatch};
 use super::undo::{REPORT_LABEL, is_undo_label};
 
-/// The goal, task or call that a row shows.
+/// The goal, task or call that a row of the progress shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowKind {
     Goal(GoalStatus),
@@ -38,7 +38,7 @@ pub enum RowKind {
         payload: String,
         is_report: bool,
     },
-    /// Activities in threads whose goal is not known.
+    /// Activities in threads that belong to no known goal.
     Elsewhere,
 }
 
@@ -76,8 +76,8 @@ pub enum ActivityKind {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The end of the text that the model has streamed so far. The text is shown before any
-        /// payload in it is checked.
+        /// The end of the text that the model has streamed so far. It is shown before the payloads
+        /// in it are checked.
         text: String,
         part: AnswerPart,
     },
@@ -393,8 +393,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the present activities in threads that belong to no known goal; `None` if
-    /// there are none. Live events report these activities even if no readable journal assigns the
-    /// threads to goals.
+    /// there are no such activities. Live events report activities even if no readable journal
+    /// states to which goals the threads belong.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
@@ -432,12 +432,12 @@ impl<'a> RunTree<'a> {
     }
 }
 
-/// Measured running time of a goal, in all passes of its loop and after each correction.
+/// The running time of a goal, summed over all passes of its loop and all its corrections.
 #[derive(Debug, Default)]
 struct GoalClock {
     passes: u32,
-    /// Total length of the ended periods in which a goal ran. A new period begins with each pass of
-    /// the goal's loop, and after each correction.
+    /// Total length of those periods of running that have ended. A new period begins with each pass
+    /// of the goal's loop, and after each correction.
     ended: Duration,
     /// Start of the present pass, and number of the pass in the loop; `None` while the goal does
     /// not run.
@@ -483,7 +483,7 @@ impl ThreadNode {
     }
 }
 
-/// Whether no tokens and no money were spent.
+/// Whether neither tokens nor money were spent.
 pub fn is_free(spent: Spending) -> bool {
     spent.tokens == 0 && spent.money == Money::default()
 }

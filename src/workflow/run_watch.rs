@@ -81,10 +81,10 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates the initial state of the run that `request` begins. The caller then calls
+    /// Creates the initial state of the run that `request` begins. The caller must then call
     /// [`CallFold::start`]. For a retry, computes the results of the earlier run from the messages
-    /// `earlier`, and takes them over. The messages do not state which calls of the earlier run
-    /// were undone. The state therefore also contains results of goals whose calls were undone,
+    /// `earlier`, and takes them over. These messages do not state which calls of the earlier run
+    /// were undone. Therefore, the state also contains results of goals whose calls were undone,
     /// although the retry runs these goals again. Returns `None` if the request is not valid, or if
     /// the earlier run cannot be found.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
@@ -111,7 +111,8 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Returns the threads that the run has opened since the last call of this function. Each
-    /// thread comes with the number of its goal (`None` for an undo) and the number of the attempt.
+    /// thread comes with the number of its goal (`None` if the thread undoes a call) and the number
+    /// of the attempt.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

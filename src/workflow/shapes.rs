@@ -1,6 +1,6 @@
 //! Determines the shapes of the values that expressions in a run can select: the input of the run
 //! and the outputs of its goals. A shape states which elements and attributes a value can contain.
-//! Uses only the config.
+//! This module uses only the config, not the values themselves.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
@@ -53,7 +53,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output that one run of the goal gets from `target`.
+    /// Returns the shape of the output that a single run of the goal gets from `target`.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),

@@ -30,8 +30,8 @@ pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
     parts
 }
 
-/// Returns the prompt with every expression replaced by the result of `insert`. Inserted text is
-/// not searched for placeholders.
+/// Returns the prompt with every placeholder replaced by the result of `insert` for its expression.
+/// The inserted text is not searched for further placeholders.
 pub fn fill<E>(
     prompt: &str,
     mut insert: impl FnMut(&str) -> Result<String, E>,

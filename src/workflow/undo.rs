@@ -66,7 +66,7 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether the call may have had effects that an undo has to take back, or to report to a
+    /// Whether the call may have had effects that an undo has to take back, or has to report to a
     /// person.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
@@ -129,7 +129,7 @@ pub struct LeftCall {
     pub reason: String,
 }
 
-/// Returns the calls to undo, newest last, and the calls that cannot be undone.
+/// Returns the calls to undo, the newest at the end, and the calls whose effects cannot be undone.
 fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
     let undone: HashMap<&str, &NestedCall> = calls
         .iter()
@@ -175,9 +175,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether an agent or a goal has already undone `call`, which completed at the position
-    /// `completed`. If so, removes the undoing call from this list, because it can undo only one
-    /// call.
+    /// Whether an agent or a goal has already undone `call`, which `payload` would undo and which
+    /// completed at the position `completed`. If so, removes the undoing call from this list,
+    /// because it can undo only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -213,7 +213,7 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
     }
 }
 
-/// The decision how the undo of a run treats a call beneath this run.
+/// The decision about a call beneath a failed run: how the undo of the run treats it.
 enum CallFate {
     /// The undo does nothing, because the call has no known effect, or because its effect is
     /// already undone.
@@ -222,8 +222,8 @@ enum CallFate {
     Left(String),
 }
 
-/// Decides how an undo treats a call. `earlier` is the call with which a workflow has already
-/// undone `call`, or has tried to undo `call`.
+/// Decides how an undo treats `call`. `earlier` is the call with which a workflow has already
+/// undone `call`, or has tried to; `None` if there is no such call.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -349,7 +349,7 @@ impl RunUndo {
         matches!(self.phase, UndoPhase::Settling)
     }
 
-    /// Returns the thread of the current undo, if such a thread is open.
+    /// Returns the thread of the current undo; `None` if no such thread is open.
     pub fn thread(&self) -> Option<&ThreadId> {
         match &self.phase {
             UndoPhase::Undoing(queue) => queue.thread.as_ref().map(|(thread, _)| thread),
@@ -373,8 +373,8 @@ impl RunUndo {
     }
 
     /// Applies one message that the core of the pump sent to the run, and returns the next action
-    /// of the undo, if there is one. Must come after [`RunUndo::begin`]. `has_reader` states
-    /// whether a person receives the list of calls that were not undone.
+    /// of the undo, or `None` if no action follows. Must be called after [`RunUndo::begin`].
+    /// `has_reader` states whether a person receives the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
@@ -466,8 +466,8 @@ impl RunUndo {
         }
     }
 
-    /// Records that the current undo has ended. If `is_done` is false, its call is added to the
-    /// list of calls that were not undone.
+    /// Records that the current undo has ended. If `is_done` is false, the call that it should have
+    /// undone is added to the list of calls that were not undone.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;

@@ -85,8 +85,9 @@ impl RunView {
         self.document.evaluate(expression)
     }
 
-    /// Returns the text of the first selected node. If the value is no set of nodes, returns the
-    /// text of the value. Returns `None` if nothing is selected.
+    /// Returns the text of the first node that an expression selects. If the value of the
+    /// expression is no set of nodes, returns the text of the value. Returns `None` if nothing is
+    /// selected.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -160,8 +161,8 @@ impl RunView {
         ElementIndex::new(self.originals.iter().collect())
     }
 
-    /// Returns the text that a placeholder inserts. Each selected node becomes one line: an element
-    /// with children becomes XML, and any other node becomes its text.
+    /// Returns the text that a placeholder with this expression inserts. Each selected node becomes
+    /// one line: an element with children becomes XML, and any other node becomes its text.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -180,8 +181,8 @@ impl RunView {
     }
 }
 
-/// An index that finds elements by their positions. Lists the children of each element only once,
-/// even for many searches.
+/// An index that finds elements by their positions. It lists the children of each element only
+/// once, even for many searches.
 struct ElementIndex<'a> {
     children: HashMap<Vec<u32>, Vec<&'a Element>>,
 }
@@ -237,9 +238,9 @@ fn element_of(entry: &ViewEntry) -> Element {
 }
 
 /// Converts an entry of the view to an element, as [`element_of`] does, but keeps the payloads
-/// unchanged, with their namespaces. Each child has the same position in both elements. The
-/// position of a node that an expression selects in the view therefore also locates the original
-/// element.
+/// unchanged, with their namespaces. Each child has the same position in the results of both
+/// functions. The position of a node that an expression selects in the view therefore also locates
+/// the original element.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

@@ -12,8 +12,8 @@ pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// The content as XML text, exactly as it was written. If this field is set, the field
-    /// `content` has no meaning.
+    /// The content as XML text, exactly as it was written; `None` if the field `content` contains
+    /// the content. If this field is set, `content` has no meaning.
     pub verbatim: Option<Box<Verbatim>>,
     /// Position of the element in its source text. Has the default value if the element was not
     /// parsed from a document.
@@ -71,7 +71,7 @@ pub enum Node {
 pub struct Verbatim {
     /// The content as well-formed XML text.
     pub xml: String,
-    /// The name of the element as it was written. Set only if the prefix of this name is one of
+    /// The name of the element as it was written; `None` unless the prefix of this name is one of
     /// `bindings`.
     pub written: Option<String>,
     /// Pairs of prefix and namespace. Each prefix occurs once; the empty prefix stands for the

@@ -14,7 +14,7 @@ pub struct TextLocation {
     pub column: u32,
     #[serde(rename = "offset")]
     pub offset: usize,
-    /// Path of elements from the root, such as `/search/query[2]`, if known.
+    /// Path of elements from the root, such as `/search/query[2]`; `None` if the path is not known.
     #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct Finding {
     pub code: String,
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// Text that names the defect and the expected form, in lower case and without a full stop.
+    /// Text that states the defect and the expected form, in lower case and without a full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

@@ -175,9 +175,9 @@ fn is_hole_name(token: &str) -> bool {
         && token.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Matches `parts` from the token `at` on. Returns the index of the token after the match, or
-/// `None` if the tokens do not match. `steps` is the number of comparison steps that are left; if
-/// none is left, also returns `None`.
+/// Matches `parts` against the tokens `texts` from the index `at` on. Returns the index of the
+/// token after the match, or `None` if the tokens do not match. `steps` is the number of comparison
+/// steps that are left; if none is left, also returns `None`.
 fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };

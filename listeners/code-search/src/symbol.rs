@@ -62,8 +62,8 @@ const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
 ];
-/// Keywords that stand before a parenthesis. A regular expression could take them for the name of a
-/// function.
+/// Keywords that stand before a parenthesis. A regular expression could take such a keyword for the
+/// name of a function, so the search ignores these names.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct LanguageRules {

@@ -81,8 +81,8 @@ impl SearchTree {
         self.walk(inside).any(|entry| entry.path() == wanted)
     }
 
-    /// Iterates over the path from the root to `within`, and over everything beneath `within`. The
-    /// walk starts at the root, so that ignore files above `within` apply.
+    /// Iterates over the directories from the root down to `within`, and over everything beneath
+    /// `within`. Starts at the root, so that ignore files above `within` apply.
     fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
         let wanted = self.root.join(within);
         WalkBuilder::new(&self.root)

@@ -57,7 +57,7 @@ fn check(file_path: &str, expected: Expect) {
 }
 
 /// Extracts `file_path`, and returns the beginning of the answer: its notes, and then the line that
-/// names the range of the extracted lines.
+/// states which lines were extracted.
 fn span(file_path: &str) -> String {
     let text = extract(file_path).unwrap_or_else(|error| error.message);
     let notes = text.lines().filter(|line| line.starts_with("note: "));

@@ -19,7 +19,8 @@ pub struct ProposalSet {
     pub summary: Option<String>,
     pub edits: Vec<FileEdit>,
     pub steps: Vec<CommandStep>,
-    /// Whether a person must approve every payload of this name, whatever the config says.
+    /// Whether the payload has a name that always needs a person's approval, whatever the config
+    /// states.
     pub is_held: bool,
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes of a changed file, for its content before and after the change.
+/// Maximum bytes of a changed file. Applies to the content before the change and to the content
+/// after it.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
 /// Maximum files of one set of changes.
 pub const SET_FILES_MAX: usize = 100;
@@ -31,7 +32,8 @@ pub const DIFF_BYTES_MAX: usize = 96 << 10;
 /// Maximum time for computing a minimal diff. After this time, a faster algorithm computes the rest
 /// of the diff.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Maximum line numbers that an error message lists for a text with several matches.
+/// Maximum number of line numbers that an error message lists if a text occurs several times in a
+/// file.
 pub const LINES_NAMED_MAX: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 

@@ -122,8 +122,8 @@ fn shell() -> PathBuf {
     if bash.exists() { bash.to_owned() } else { PathBuf::from("/bin/sh") }
 }
 
-/// Returns the default state directory for the workspace `root`. It is inside `XDG_STATE_HOME`, or
-/// inside `~/.local/state`.
+/// Returns the default state directory for the workspace `root`. It is inside `XDG_STATE_HOME` or,
+/// if this variable is not set, inside `~/.local/state`.
 fn state_of(root: &Path) -> Result<PathBuf, String> {
     let path = root
         .canonicalize()

@@ -16,7 +16,7 @@ use crate::self_running;
 /// applies to the result of earlier edits. If one edit fails, no change is returned.
 ///
 /// `is_approved` states whether a person has approved all edits. Without approval, an edit fails if
-/// other programs execute the edited file on their own.
+/// other programs execute the edited file automatically.
 pub fn changes(
     root: &WorkspaceRoot,
     edits: &[FileEdit],
@@ -51,7 +51,7 @@ pub fn changes(
     Ok(plan.changes.into_iter().filter(FileChange::is_one).collect())
 }
 
-/// Fails if other programs execute the file on their own.
+/// Fails if other programs execute the file automatically.
 fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
     let Some(name) = self_running::find(place.names()) else { return Ok(()) };
     let message = format!(

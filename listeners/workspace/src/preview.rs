@@ -1,7 +1,7 @@
 //! Previews: texts about the effects that a call would have, for the person who decides on the
 //! call. Writes no file.
 //!
-//! The text of a preview names the digest of each file before and after the change. So the text
+//! The text of a preview contains the digest of each file before and after the change. So the text
 //! differs whenever a byte of a file differs, even if the diff is cut.
 
 use organism::ids::Digest;

@@ -1,4 +1,4 @@
-//! Files that other programs execute on their own. Writing such a file amounts to running a
+//! Files that other programs execute automatically. Writing such a file amounts to running a
 //! command, so the write needs a person's approval like a command. Whether a write needs approval
 //! depends only on the name of the file and the names of its directories.
 
@@ -171,7 +171,7 @@ const BARE_REPOSITORY: &str = ".git";
 /// Name of git's own directory, which no agent may write.
 const GIT: &str = ".git";
 
-/// Searches a path for names that make other programs execute the file on their own. Returns the
+/// Searches a path for names that make other programs execute the file automatically. Returns the
 /// first such name, or `None` if the path contains none.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;

@@ -46,7 +46,7 @@ impl<'a> ChangeSets<'a> {
     }
 
     /// Waits for the lock of the workspace, for a caller that only reads. Fails if a set of changes
-    /// is unfinished, because its changes will be undone.
+    /// is unfinished, because the next [`Self::open`] undoes that set.
     pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         if sets.state.unfinished().map_err(remembering)?.is_some() {

@@ -1,5 +1,5 @@
-//! The state directory beside the workspace: sets of changes with the replaced contents, answers by
-//! message, and proposals of installations.
+//! The state directory beside the workspace: sets of changes with the replaced contents, the answer
+//! to each message, and proposals of installations.
 //!
 //! ```text
 //! lock              held while files are changed
@@ -217,7 +217,8 @@ impl WorkspaceState {
         write(&self.begun_file(message, index), b"")
     }
 
-    /// Deletes the oldest answers and proposals that exceed the limit.
+    /// If there are more stored answers or more proposals than the limit permits, deletes the
+    /// oldest.
     fn forget(&self) -> io::Result<()> {
         for folder in ["answers", "proposals"] {
             let mut known = Vec::new();

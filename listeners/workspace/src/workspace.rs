@@ -42,7 +42,7 @@ pub struct Options {
     /// Whether packages are installed as soon as they are proposed. Set only if every call of this
     /// listener needs approval.
     pub installs: bool,
-    /// Whether files that other programs execute on their own may be written like other files. Set
+    /// Whether files that other programs execute automatically may be written like other files. Set
     /// only if every call of this listener needs approval.
     pub approved: bool,
 }

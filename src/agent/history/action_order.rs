@@ -54,8 +54,8 @@ impl ActionIndices {
         places
     }
 
-    /// Returns the index of the action from which the message was made. Returns `None` if the turn
-    /// made no such action.
+    /// Returns the index of the action from which the message was made. Returns `None` if the
+    /// message was made from no action of the turn.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }

@@ -42,8 +42,8 @@ impl ThreadMemory {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds records of the thread that the pump has sent from another machine: the records after
-    /// the position `after`, up to the position `up_to`. If `after` is 0, the records are the whole
+    /// Adds records of the thread that a pump on another machine has sent: the records after the
+    /// position `after`, up to the position `up_to`. If `after` is 0, the records are the whole
     /// thread and replace the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
@@ -73,8 +73,8 @@ impl ThreadMemory {
     }
 }
 
-/// Memories of all agents of a process. The memories that were used most recently are kept between
-/// turns.
+/// Memories of all agents of a process. Between turns, only the memories that were used most
+/// recently are kept.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// The journal from which the source threads of forks are read.

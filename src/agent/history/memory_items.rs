@@ -11,18 +11,18 @@ use crate::ids::{CallId, Position};
 use super::thread_fold::ThreadFold;
 use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 
-/// The items of an agent's memory, kept between turns. New records of a thread usually add items at
-/// the end. If they change an earlier item, all items are computed again.
+/// The items of an agent's memory, kept between turns. New records of a thread usually only add
+/// items at the end. If new records change an earlier item, all items are computed again.
 #[derive(Debug)]
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// The call for whose delivery the items were last computed, and the position of the first
+    /// The delivery for which the items were last computed: its call, and the position of the first
     /// delivery of this call.
     delivered: (CallId, Position),
-    /// Number of turns of the thread that this list already contains.
+    /// Number of turns of the thread that have been processed so far.
     turns: usize,
-    /// Number of messages of the thread that this list has already processed.
+    /// Number of messages of the thread that have been processed so far.
     seen: usize,
     /// Indices, in the list of the thread's messages, of requests that were read but are not in the
     /// memory yet. The agent sees a request only from the first delivery of the request's call on.
@@ -91,9 +91,9 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Adds the items for new records since the last delivery. Returns false if the list must be
-    /// computed again, because an existing item has changed or a new item belongs before an
-    /// existing item.
+    /// Adds the items for the records since the last delivery. Returns false if the caller must
+    /// compute the whole list again: an existing item has changed, a new item belongs before an
+    /// existing one, or `version` is another one than before.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -141,7 +141,7 @@ impl MemoryItems {
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
     }
 
-    /// Returns the items of all turns and messages that this list has not processed yet, in order.
+    /// Returns the items of all turns and messages that have not been processed yet, in order.
     fn new_places<'f>(
         &mut self,
         fold: &'f ThreadFold,
@@ -269,10 +269,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
-/// is at least `before`, and the last `kept` older items with the flag [`PlacedItem::counts`]. Also
-/// keeps the items without this flag that come after the oldest item kept in this way. Never
-/// removes the request that opened the call `stays`.
+/// Removes the items whose `seq` is less than `before`, which the agent has cleared with
+/// `clear-context`. Of these items, keeps the last `kept` with the flag [`PlacedItem::counts`], and
+/// all items after the first kept one. Never removes the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -47,7 +47,7 @@ pub enum MemoryItem {
     /// Text of one of the agent's own turns.
     ModelText(Arc<ModelText>),
     ThreadMessage(Arc<ThreadMessage>),
-    /// Marks the place of items that are missing, because they are outside the agent's window.
+    /// Mark in place of items that are missing because they are outside the agent's window.
     Cleared,
 }
 

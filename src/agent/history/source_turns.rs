@@ -1,5 +1,5 @@
 //! Turns that an agent took in the source of a fork. If a turn of the fork has the same prompt as a
-//! source turn, it gets that turn's recorded answer and no model is called.
+//! turn of the source, the fork's turn gets the recorded answer, and no model is called.
 
 use std::sync::Arc;
 
@@ -106,9 +106,9 @@ impl SourceTurns {
         }
     }
 
-    /// Returns all turns that a model answered. The turn with the number `turn` comes first,
-    /// because a fork that repeats its source needs exactly that turn. The other turns follow in
-    /// the order of the source.
+    /// Returns the turns in which a model gave an answer. The turn with the number `turn` comes
+    /// first, because a fork that repeats its source needs exactly that turn. The other turns
+    /// follow in the order of the source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

@@ -35,12 +35,12 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// For each message that is the result of one of the model's native calls, that call: the `seq`
-    /// of its turn, and its index among the native calls of the turn. Such a message was sent by
-    /// the agent to itself, or reports a refusal.
+    /// Messages that are results of native calls of the model: messages of the agent to itself, and
+    /// reports of refusals. The value is the `seq` of the call's turn, and the index of the call
+    /// among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// For each message that reports a refusal, the `seq` of the turn and the index of the refused
-    /// action in that turn.
+    /// Messages that report a refusal. The value is the `seq` of the turn, and the index of the
+    /// refused action in that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,

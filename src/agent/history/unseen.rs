@@ -14,7 +14,7 @@ use super::thread_fold::ThreadFold;
 use super::{MemoryItem, Viewpoint, is_core, states_fork};
 
 /// A message of a thread that a turn's prompt does not show, although the message was recorded
-/// before.
+/// before the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenMessage {
     pub message: Arc<Message>,
@@ -35,8 +35,8 @@ pub enum UnseenReason {
     /// The message is another request to the agent, which waits until the call of this turn has
     /// ended.
     Waiting,
-    /// The message is the text of another agent's turn. Payloads in that text are messages of their
-    /// own.
+    /// The message is the text of another agent's turn. Payloads in that text are separate
+    /// messages.
     TextOfAnother,
 }
 
@@ -75,7 +75,7 @@ impl ShownItems {
 }
 
 /// Returns the messages of the thread that the prompt of a turn does not show, oldest first. `view`
-/// names the turn; messages after the position of `view` are left out. `left_out` lists the
+/// identifies the turn; messages after the position of `view` are left out. `left_out` lists the
 /// messages that the turn replaced by placeholders.
 pub fn unseen(
     records: &[Record],

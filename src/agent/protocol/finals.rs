@@ -175,8 +175,8 @@ impl AgentFinals {
         self.check_format(&report.read(&payload), place)
     }
 
-    /// Checks whether a report has the configured format. Does not check whether the report states
-    /// success, because the system decides elsewhere whether the call succeeded.
+    /// Fails if a report does not have the configured format. Does not check whether the report
+    /// states success, because the system decides elsewhere whether the call succeeded.
     pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -250,10 +250,9 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the JSON arguments of a native call, which match the schema from
-    /// [`AgentFinals::parameters`], to arguments of the final payload `name`. A final payload
-    /// contains its report as text, so a report that the model wrote as another JSON value becomes
-    /// a text.
+    /// Converts the JSON arguments of a native call to arguments of the final payload `name`. The
+    /// JSON arguments match the schema from [`AgentFinals::parameters`]. A final payload contains
+    /// its report as text, so a report that the model wrote as another JSON value becomes a text.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {

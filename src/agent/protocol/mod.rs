@@ -137,8 +137,8 @@ impl TurnReader<'_> {
         self.extractor.push(chunk.as_bytes());
     }
 
-    /// Completes the parse of a turn. `raw` is the model's whole text, as it was pushed;
-    /// `reasoning` is reasoning that the provider sent separately.
+    /// Completes the parse of a turn. `raw` is the model's whole text, as it was pushed to this
+    /// parser; `reasoning` is reasoning that the provider sent separately.
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let tools = &protocol.tools;
@@ -242,8 +242,8 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// Returns the payloads that were made from native calls. They have no position in the model's
-    /// text.
+    /// Returns the payloads that were made from native calls. Such payloads have no position in the
+    /// model's text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -260,10 +260,9 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether the provider may have cut off a native call in an answer that reached its maximum
-    /// length. A cut-off native call leaves no trace in the answer, so this is true for any agent
-    /// with native calls. It is false if the answer contains a final payload, which ends the
-    /// agent's task.
+    /// Whether a native call may be missing from an answer that reached its maximum length. True
+    /// for every agent with native calls, because a cut-off native call leaves no trace in the
+    /// answer. But false if the answer contains a final payload, which ends the agent's task.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));

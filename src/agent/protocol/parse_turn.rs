@@ -80,8 +80,8 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Returns the decision about a broken action. If it is `None`, the action is refused with the
-    /// extractor's finding as the reason.
+    /// Returns the decision about a broken action. `None` means that the action is refused, with
+    /// the extractor's finding as the reason.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
@@ -177,9 +177,9 @@ impl ParsedItems {
         }
     }
 
-    /// Checks whether a text that the provider cut off ends inside a broken action, and returns the
-    /// result. If so, also states the cut-off in the refusal of this action, except if the action
-    /// is an unclosed final report.
+    /// Returns whether a text that the provider cut off ends inside a broken action. If it does,
+    /// also states the cut-off in the refusal of this action, except if the action is an unclosed
+    /// final report.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

@@ -167,8 +167,8 @@ impl AgentVocabulary {
     }
 
     /// Returns the first payload name that has an example and whose payload goes to the agent
-    /// itself or to a peer; `None` if there is none. Prompts use this example wherever they show a
-    /// payload for another thread.
+    /// itself or to a peer; `None` if there is no such name. Prompts use this example wherever they
+    /// show a payload for another thread.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

@@ -1,5 +1,5 @@
 //! Sections of the system prompt for an agent with native calls. The definitions of its tools are
-//! not in the prompt, but are sent beside it.
+//! not in the prompt, but are sent to the provider beside the prompt.
 
 use std::fmt::Write as _;
 
@@ -103,8 +103,8 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
     if has_tools { out } else { "There are no tools.\n".to_owned() }
 }
 
-/// Returns example arguments of a tool as JSON text. They are valid by the payload's schema.
-/// Returns `None` if there is no short example.
+/// Returns example arguments of a tool as JSON text. The arguments are valid by the payload's
+/// schema. Returns `None` if there is no short example.
 pub fn example(
     word: &VocabularyEntry,
     schemas: &Schemas,

@@ -22,7 +22,7 @@ use crate::mutant::mutant;
 
 use super::{ModelAgent, RenderedTurn};
 
-/// Services that the turn of an agent needs from the host of the agent.
+/// Services that the process of an agent provides to the agent's turns.
 pub trait TurnServices: Sync {
     /// Reserves the maximum cost of the model call's next request. Returns `None` if the pump has
     /// stopped.
@@ -90,8 +90,8 @@ struct FailedModelCall {
     tries: Vec<RouteTry>,
 }
 
-/// Admission of the requests of one model call, which reserves the cost of each request before the
-/// request is sent.
+/// Admission control for one model call. The cost of each request of the call is reserved before
+/// the request is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
@@ -137,9 +137,9 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request; `None` if the pump has stopped. The first attempt reserves
-    /// an upper bound, because this is faster than counting the tokens. If the upper bound exceeds
-    /// the budget, the tokens are counted, and the second attempt reserves the counted cost.
+    /// Reserves the cost of a request. First reserves an upper bound, because this is faster than
+    /// counting the tokens. If the upper bound exceeds the budget, counts the tokens and reserves
+    /// their cost instead. Returns `None` if the pump has stopped.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();

@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// A turn of a fork's source whose recorded answer a turn of the fork uses.
+/// A turn in the source of a fork. Its recorded answer is used for a turn of the fork.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// Id of the message that contains the turn's note.
@@ -89,9 +89,9 @@ impl ForkedNames {
 }
 
 impl ModelAgent {
-    /// Returns the answer that the fork's source recorded for the prompt of a turn, with the source
-    /// turn that got the answer. Returns `None` if the thread belongs to no fork, or if no turn of
-    /// the source has this prompt.
+    /// Searches the source of the fork for a turn with the same prompt as `rendered`. Returns that
+    /// turn and its recorded answer. Returns `None` if the thread belongs to no fork, or if no turn
+    /// of the source has this prompt.
     pub(super) async fn recorded_answer(
         &self,
         rendered: &RenderedTurn,
@@ -132,7 +132,8 @@ impl ModelAgent {
     }
 
     /// Returns the nonces and timers that occur in the thread of `delivery`, but not in the source
-    /// of the fork to which the thread belongs. Returns none if the thread belongs to no fork.
+    /// of the fork to which the thread belongs. Returns empty lists if the thread belongs to no
+    /// fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -142,8 +143,9 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs each nonce and timer of a fork with its counterpart in the source. Nonces are paired
-    /// by the number of their turn, timers by the order in which they were set.
+    /// Pairs each nonce and timer of a fork with its counterpart in the source. Two nonces form a
+    /// pair if their turns have the same number. Timers are paired in the order in which they were
+    /// set.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;

@@ -16,7 +16,7 @@ use super::header_names;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
     /// Requests the delivery's thread from the byte `offset` on. The pump leaves out `known`, the
-    /// part of the thread that the host already has.
+    /// part of the thread that the host already has. `known` is `None` if the host has no part.
     Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
@@ -51,7 +51,7 @@ struct WireReservation {
     limit: Option<RouteLimit>,
 }
 
-/// Refusal of a request, with a status code as in HTTP.
+/// Refusal of a request. `code` is a status code as in HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRefusal {
     pub code: u16,
@@ -249,8 +249,8 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     }
 }
 
-/// Whether the texts of a turn are within their size limits. The limits are necessary, because the
-/// pump records the texts completely.
+/// Whether the strings in a turn are within their size limits. The limits are necessary, because
+/// the pump records these strings completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));

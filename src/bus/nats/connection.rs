@@ -35,8 +35,8 @@ struct SendQueue {
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. Returns `None` if there are none. In this case, marks the
-    /// sending task as ended, and ends every wait in `waits`.
+    /// Takes the messages to send next. If the queue is empty, returns `None`, marks the sending
+    /// task as ended, and ends every wait in `waits`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;

@@ -61,8 +61,8 @@ impl DeniedOperations {
     }
 }
 
-/// Returns the operation that a report names. Returns `None` if the subject of the operation
-/// contains white space or control characters.
+/// Returns the operation that a report names, such as `publish SUBJECT`. Returns `None` if the
+/// report has another form, or if its subject is too long or not printable ASCII.
 fn operation(report: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(report).ok()?;
     let (verb, subject) = text.split_once(' ')?;

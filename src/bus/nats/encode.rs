@@ -30,7 +30,8 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// Encodes a delivery. Leaves out the first `remembered` messages, which the receiver remembers.
+/// Encodes a delivery. Leaves out the first `remembered` messages, because the receiver remembers
+/// them. If `remembered` is `None`, encodes all messages.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {

@@ -36,7 +36,8 @@ pub const CONFIG: &str = "Organism-Config";
 
 /// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
-/// Header of a part of a long text: offset in bytes at which this part begins in the whole text.
+/// Header of one part of a thread or of an answer that is sent in several parts: offset in bytes at
+/// which this part begins.
 pub const OFFSET: &str = "Organism-Offset";
 /// Header with a journal position. In a request for a thread, the agent host already has the thread
 /// up to this position. In the response, the transferred part begins after this position.
@@ -45,7 +46,8 @@ pub const AFTER: &str = "Organism-After";
 /// the thread. The host sends the digest, together with [`AFTER`], in its next request for the
 /// thread.
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
-/// Header: size in bytes of a whole text that is sent in parts.
+/// Header of one part of a thread or of an answer that is sent in several parts: size in bytes of
+/// all parts together.
 pub const SIZE: &str = "Organism-Size";
 
 /// Header of a keep-alive: states that the handler is running.
@@ -55,15 +57,15 @@ pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
 /// Header of a message with the state of a model call. Its presence shows that the agent host also
-/// sends the texts of models to each pump that requests them.
+/// sends the text that models write, to each pump that requests this text.
 pub const STREAMS: &str = "Organism-Streams";
-/// Header of a message with text of a model. Names the part of the answer to which the text
-/// belongs: `answer` or `reasoning`.
+/// Header of a message with a piece of the text that a model writes. Names the part of the answer
+/// to which this piece belongs: `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a message with text of a model: number of events that were lost before this text.
+/// Header of a message with a piece of a model's text: number of events that were lost before it.
 pub const LOST: &str = "Organism-Lost";
-/// Header of a request for the texts of models: token of the requesting pump. The pump's reply
-/// subjects contain the same token.
+/// Header of a request for the text that models write: token of the requesting pump. The pump's
+/// reply subjects contain the same token.
 pub const LIVE: &str = "Organism-Live";
 
 /// Header of an answer: the NATS subject to which the pump publishes the next delivery of the call.

@@ -201,14 +201,14 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of the connection on which a message published now will be sent. While
+    /// Returns the number of the connection that will send the next published message. While
     /// disconnected, this is the number of the next connection.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
     }
 
-    /// Encodes a delivery on the calling thread and queues it for the next flush.
+    /// Encodes a delivery on the OS thread of the caller, and queues it for the next flush.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
@@ -225,8 +225,8 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table. Sends the delivery to the
-    /// replica that remembers the messages of the call, if there is one. Otherwise, sends it to the
+    /// Publishes a delivery whose token is in the in-flight table. If `recalled` is set, sends the
+    /// delivery to the replica that remembers the messages of the call. Otherwise sends it to the
     /// queue group of all replicas. A request for a preview goes to the queue group of those
     /// replicas that support previews.
     pub(super) fn publish(
@@ -451,8 +451,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. If the answer did not arrive on the subject of that
-    /// attempt, reports the answer to the sink as a stray answer and returns `None`.
+    /// Checks that an answer names the attempt on whose subject it arrived, and returns the answer.
+    /// If it names another attempt, reports it to the sink as a stray answer and returns `None`.
     fn named(
         &self,
         token: AttemptToken,

@@ -57,8 +57,8 @@ struct InFlightAttempt {
     sent: SentDelivery,
 }
 
-/// How a delivery was published, and which messages of the call the answering replica will
-/// remember.
+/// The form in which a delivery was published, and the messages of the call that the answering
+/// replica will remember.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
     /// Number and last id of the call's messages that the replica remembers after its answer to
@@ -120,7 +120,8 @@ impl InFlightTable {
         self
     }
 
-    /// Adds a delivery that is about to be published. Returns false while the host drains.
+    /// Adds a delivery that is about to be published, and returns true. While the host drains, adds
+    /// nothing and returns false.
     pub fn take(
         &mut self,
         token: AttemptToken,
@@ -181,7 +182,8 @@ impl InFlightTable {
         Some(attempt.key)
     }
 
-    /// Extends the lease of the replica that handles the attempt with this token.
+    /// Records a keep-alive of the replica that handles the attempt with this token. The lease of
+    /// the replica then lasts for `lease` from `now` on.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
@@ -241,8 +243,8 @@ impl InFlightTable {
         !std::mem::replace(&mut self.is_away, true)
     }
 
-    /// Cancels an attempt. Returns true if the attempt is in flight, so that the pump must inform a
-    /// replica.
+    /// Cancels an attempt. Returns true if the attempt is in flight. The caller must then send the
+    /// cancellation to the replicas.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(attempt) = self.attempts.values_mut().find(|attempt| attempt.key == key) else {
             return false;
@@ -265,9 +267,9 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the mark (number and last id) of the messages of the call that the replica will
-    /// remember when it has answered the attempt `token`. Returns `None` if the attempt does not
-    /// affect the replica's memory, or is not in flight.
+    /// Returns the number and the last id of the call's messages that the replica will remember
+    /// after its answer to the attempt `token`. Returns `None` if the attempt does not affect the
+    /// replica's memory, or is not in flight.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
@@ -325,8 +327,8 @@ impl InFlightTable {
     }
 
     /// Gives up attempts that will get no answer, and returns each with the reason. An attempt is
-    /// given up if the time after its cancellation is over, or if its replica has stopped renewing
-    /// the lease. An attempt without a lease is given up if the connection on which it was
+    /// given up if it was cancelled and its deadline has passed, or if its replica has stopped
+    /// renewing the lease. An attempt without a lease is given up if the connection on which it was
     /// published has broken. `connection` is the number of the current connection. While
     /// disconnected, `connection` is `None`, and no attempt is given up.
     pub fn overdue(

@@ -1,7 +1,7 @@
-//! The live channel (the present states and texts of model calls) of agents on other machines
-//! (docs/PROTOCOL.md, section 13). While an operator reads model texts at a pump, the pump
-//! repeatedly requests these texts from the agents' hosts. A host sends texts only to pumps with a
-//! recent request.
+//! The live channel for agents on other machines (docs/PROTOCOL.md, section 13). It shows people
+//! the states of model calls, and the text that models write. While an operator reads such text at
+//! a pump, the pump repeatedly requests it from the agents' hosts. A host sends text only to pumps
+//! with a recent request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +29,8 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests the texts of models from every host of the agent, for as long as an operator reads
-    /// such texts at this pump.
+    /// Requests the text that models write from every host of the agent. Repeats the request for as
+    /// long as an operator reads such text at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
         while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
@@ -50,8 +50,9 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call, which an agent host reported for the attempt with `token`,
-    /// to the live channel and to the sink. Drops the state if the attempt is not in flight.
+    /// Passes the state of a model call to the live channel and to the sink. An agent host has
+    /// reported this state for the attempt with `token`. If the attempt is not in flight, drops the
+    /// state.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -97,13 +98,13 @@ impl NatsShared {
     }
 }
 
-/// The live events of an agent host (states and texts of model calls), and the pumps that requested
-/// texts.
+/// The live events of an agent host (states and text of model calls), and the pumps that requested
+/// the text.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
-    /// Pumps that requested texts, with the relay that sends texts to these pumps. Never locked
-    /// across an await.
+    /// Pumps that requested the text of models, with the relay that sends it to these pumps. Never
+    /// locked across an await.
     watchers: Mutex<TextWatchers>,
     /// For each running model call: the state that was reported last, and the reply subject to
     /// which it was sent. Never locked across an await.
@@ -116,23 +117,23 @@ pub(super) struct HostTexts {
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// Time at which each pump last requested texts of models. The key is the token of the pump in
-    /// the reply subjects of its deliveries.
+    /// Time at which each pump last requested the text of models. The key is the token of the pump
+    /// in the reply subjects of its deliveries.
     pumps: HashMap<String, Instant>,
     /// The running relay, which sends live events of this agent host to pumps. `None` if no pump
-    /// has recently requested texts of models.
+    /// has recently requested the text of models.
     relay: Option<Arc<LiveRelay>>,
 }
 
 impl TextWatchers {
-    /// Removes pumps whose last request for texts is older than [`limits::LIVE_INTEREST_VALIDITY`].
+    /// Removes pumps whose last request for text is older than [`limits::LIVE_INTEREST_VALIDITY`].
     fn remove_expired(&mut self) {
         self.pumps.retain(|_, since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY);
     }
 }
 
 /// A host's subscription to its own live events. A task sends these events to the pumps that
-/// requested texts.
+/// requested the text of models.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
@@ -156,16 +157,17 @@ impl HostTexts {
         self.watchers().relay.is_some()
     }
 
-    /// Whether the pump behind the reply subject `reply` requested texts during the last
-    /// [`limits::LIVE_INTEREST_VALIDITY`].
+    /// Whether the pump behind the reply subject `reply` requested the text of models during the
+    /// last [`limits::LIVE_INTEREST_VALIDITY`].
     fn is_watched_at(&self, reply: &str) -> bool {
         let watchers = self.watchers();
         let last_request = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Records that `pump` requested texts. If no relay runs, returns a new relay, and the caller
-    /// must start the task that sends the relay's events. If a relay runs, returns `None`.
+    /// Records that `pump` requested the text of models. If no relay runs, returns a new relay. The
+    /// caller must then start the task that sends the relay's events. If a relay runs, returns
+    /// `None`.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -186,9 +188,9 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested texts recently. Returns the time of the end, or
-    /// `None` if the relay continues. The relay's queue may still contain model states from before
-    /// the end, which the caller must report. Later states are reported without the relay.
+    /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
+    /// end, or `None` if the relay continues. The relay's queue may still contain model states from
+    /// before the end. The caller must report these. Later states are reported without the relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -229,8 +231,8 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Records which pump sent `message`, if the message is a request for texts. Returns whether it
-    /// is such a request.
+    /// Records which pump sent `message`, and returns true, if the message requests the text of
+    /// models. Otherwise returns false.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -242,7 +244,8 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that requested texts, until no pump has requested texts recently.
+    /// Sends events to the pumps that requested the text of models. Returns when no pump has
+    /// requested it recently.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
@@ -265,7 +268,7 @@ impl RemoteSink {
     }
 
     /// Sends every queued event. Called before an answer is sent, so that the answer does not
-    /// overtake texts of its turn.
+    /// overtake the text of its turn.
     pub(super) async fn relay_queued(&self) {
         let relay = self.texts().watchers().relay.clone();
         if let Some(relay) = relay {

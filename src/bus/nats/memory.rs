@@ -90,9 +90,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject for the next delivery of a call. The headers of an answer contain this
-/// subject. Returns `None` if the subject is no inbox of the listener, because the pump must not
-/// publish deliveries to any other subject.
+/// Returns the subject that the headers of an answer name for the next delivery of its call.
+/// Returns `None` if they name no subject. Also returns `None` if the subject is no inbox of the
+/// listener, because the pump must not publish deliveries to any other subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -106,8 +106,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Describes, for the in-flight table, how a delivery is published: with all its messages, or
-    /// with only the new ones.
+    /// Describes, for the in-flight table, how a delivery is published: with only the new messages
+    /// if `is_partial`, otherwise with all its messages.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.

@@ -105,7 +105,7 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
-    /// Task that requests the texts of models from the hosts of an agent; `None` for other
+    /// Task that requests the text that models write from the hosts of an agent; `None` for other
     /// listeners.
     asking: Option<tokio::task::JoinHandle<()>>,
 }

@@ -290,8 +290,9 @@ impl NatsShared {
         self.wire.send();
     }
 
-    /// Returns a response with the part of an open attempt's thread that begins at the byte
-    /// `offset`.
+    /// Returns a response with a part of the thread of an open attempt. The part begins at the byte
+    /// `offset` of the encoded thread. `known` is the part of the thread that the agent host
+    /// already has; the encoded thread leaves it out.
     async fn page(
         &self,
         remote_agents: &RemoteAgentAttempts,

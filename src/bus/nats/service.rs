@@ -55,8 +55,8 @@ impl Service {
         }
     }
 
-    /// Returns the subjects of each verb of discovery: one for all services, one for the services
-    /// with this name, and one for this instance.
+    /// Returns three subjects for each kind of discovery request: one for requests to all services,
+    /// one for requests to the services with this name, and one for requests to this instance.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

@@ -36,7 +36,7 @@ impl ListenerSubjects {
         format!("organism.{}.cancel.{}", self.organism, self.listener)
     }
 
-    /// Returns the pattern of all subjects that the listener may publish to.
+    /// Returns the wildcard subject that covers all subjects to which the listener may publish.
     pub fn answers(&self) -> String {
         format!("{}>", self.answers)
     }
@@ -45,8 +45,8 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Returns the pattern of the subjects to which the listener sends its answers for one pump.
-    /// `host` is the token of this pump. Every pump has its own token, so that it receives no
+    /// Returns the wildcard subject that covers all subjects on which the listener answers to one
+    /// pump. `host` is the token of this pump. Every pump has its own token, so that it receives no
     /// answers for other pumps.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
@@ -76,7 +76,7 @@ impl ListenerSubjects {
 
     /// Returns the subject of requests for previews. Only replicas that support previews subscribe
     /// to this subject, as a queue group with the listener's name. Other deliveries use another
-    /// subject. Without this separation, a program without previews would take a request for a
+    /// subject. Without this separation, a program without previews would mistake a request for a
     /// preview for a call, and carry out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)

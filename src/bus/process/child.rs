@@ -132,7 +132,7 @@ impl Child {
         Ok((child, (stdin, stdout)))
     }
 
-    /// Sets the trace context with which further lines of the child's standard error are logged.
+    /// Sets the trace context with which later lines of the child's standard error are logged.
     pub fn set_log_trace(&self, trace: Option<TraceParent>) {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }

@@ -40,9 +40,9 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Mark, with number and last id, of the messages that the child will remember, if its answer
-    /// to the current delivery states that it keeps the call's messages. `None` if the delivery
-    /// requests a preview, which is a description of what the call would do.
+    /// The messages of the call that the child will remember, if its answer to the current delivery
+    /// states that it keeps them. `None` if the delivery requests a preview, which is a description
+    /// of what the call would do.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if the child was sent only the new ones. The
     /// child may then request the others. `None` if the child was sent all messages.
@@ -268,8 +268,9 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output that the child wrote between an answer and the next delivery. Returns the
-    /// reason if the exchange of frames ends, or `None` if it continues.
+    /// Handles output that the child wrote between an answer and the next delivery. `is_named`
+    /// states whether that answer named its call. Returns the reason if the exchange of frames
+    /// ends, or `None` if it continues.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));

@@ -42,7 +42,7 @@ struct DispatchState {
     /// Indexes of the idle instances, as a stack. The instance used last is on top, because its
     /// process is warm.
     idle: Vec<usize>,
-    /// For each answered call, the instance whose process remembers the messages of the call. The
+    /// For each answered call whose messages a process remembers, the instance of this process. The
     /// hand-over of the call's next delivery removes the entry. So a retry of that delivery finds
     /// no entry, and is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
@@ -196,7 +196,8 @@ impl DispatchState {
         }
     }
 
-    /// Returns the reason why no instance can take a delivery, or `None` if at least one is up.
+    /// Returns the reason why no instance can take a delivery, or `None` if at least one instance
+    /// is up.
     fn down(&self) -> Option<String> {
         let mut reasons = self.instances.iter().map(|instance| instance.down.as_ref());
         let first = reasons.next().flatten()?;
@@ -210,7 +211,8 @@ impl DispatchState {
         }
     }
 
-    /// Moves the delivery in this instance's mailbox to an idle instance, if one exists.
+    /// Moves the delivery in this instance's mailbox, if any, to an idle instance. If no instance
+    /// is idle, leaves the delivery in the mailbox.
     fn move_to_idle(&mut self, instance: usize) {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let Some(delivery) = own else { return };
@@ -232,8 +234,8 @@ impl DispatchState {
     }
 
     /// Cancels an attempt. If the delivery of the attempt is still in a mailbox, removes the
-    /// delivery and returns true. Otherwise sends a cancel command to the instance that serves the
-    /// attempt, and returns false.
+    /// delivery and returns true. Otherwise returns false, and sends a cancel command to the
+    /// instance that serves the attempt, if any.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -300,14 +302,14 @@ impl InstanceHandle {
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records that this instance's child remembers messages of the call: those that `mark`
+    /// Records which messages of the call the child of this instance remembers: those that `mark`
     /// identifies.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child of this instance as gone. A delivery that the child has not begun moves to
-    /// an idle instance. Returns whether this instance must end.
+    /// Marks the child of this instance as gone. If the mailbox contains a delivery, moves it to an
+    /// idle instance, if any. Returns whether this instance must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();

@@ -17,7 +17,7 @@ const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
 /// Appends a delivery frame (docs/PROTOCOL.md, section 3). Leaves out the first `remembered`
-/// messages of the delivery, which the child has in its memory.
+/// messages, because the child remembers them. If `remembered` is `None`, writes all messages.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));

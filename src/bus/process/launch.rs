@@ -1,11 +1,11 @@
 //! Starts child processes on one permanent thread. A launcher program ensures that each child ends
 //! when this process ends.
 //!
-//! The launcher is the `organism` program, run with its hidden verb [`VERB`]. The launcher first
-//! requests a death signal from the kernel, so that the kernel kills the launcher when its parent
-//! thread ends. The launcher then checks that its parent is still the process that started it.
-//! Finally, the launcher replaces itself by the listener's program, which keeps the process id and
-//! the death signal.
+//! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. The launcher
+//! first requests a death signal from the kernel, so that the kernel kills the launcher when its
+//! parent thread ends. The launcher then checks that its parent is still the process that started
+//! it. Finally, the launcher replaces itself by the listener's program, which keeps the process id
+//! and the death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,16 +22,17 @@ use tokio::sync::oneshot;
 use super::program;
 use crate::children;
 
-/// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
+/// Hidden subcommand of the `organism` program, used as
+/// `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
 /// Maximum duration of the run with which [`has_verb`] tests a program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of this program; set only if this program has the hidden verb [`VERB`].
+/// Path of this program; set only if this program has the hidden subcommand [`VERB`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Declares that this program has the hidden verb [`VERB`], so that it can launch its own
+/// Declares that this program has the hidden subcommand [`VERB`], so that it can launch its own
 /// listeners.
 pub fn use_this_program() {
     // This path leads to the running program even after an update has replaced its file.
@@ -55,8 +56,8 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// Returns the `organism` program in the folder of this program, or else on `PATH`. Returns `None`
-/// if there is none that can launch listeners.
+/// Returns the first `organism` program in the folder of this program or on `PATH`. Returns `None`
+/// if no such program is found, or if it cannot launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -74,9 +75,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden verb [`VERB`], with which it launches listeners. The test lets
-/// `program` launch itself with `--version`, and checks that this succeeds. Returns false without a
-/// test if `program` is the running program.
+/// Whether `program` can launch listeners, because it has the hidden subcommand [`VERB`]. The test
+/// lets `program` launch itself with `--version`, and checks that this succeeds. Returns false
+/// without a test if `program` is the running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -112,7 +113,8 @@ fn has_verb(program: &Path) -> bool {
 
 type LaunchJob = Box<dyn FnOnce() + Send>;
 
-/// Runs `start` on the thread that starts all children, within the caller's runtime.
+/// Runs `start` on the permanent thread that starts all children. `start` can use the Tokio runtime
+/// of the caller.
 ///
 /// The kernel sends a child the death signal when the *thread* that started the child ends, even if
 /// the process continues. A thread of a runtime may end at any time. The thread that starts all
@@ -149,7 +151,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the hidden verb [`VERB`]: replaces this process by `program`. On Linux, first
+/// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
 /// requests that the kernel kill this process when its parent thread ends. If the process `parent`
 /// has already ended, the kernel would never do so. In this case, returns `Ok` and does not run
 /// `program`.

@@ -64,7 +64,7 @@ impl fmt::Display for PumpMark {
     }
 }
 
-/// Error for a text that is not the written form of a [`PumpMark`], the identity of one run of a
+/// Error for a string that is not the written form of a [`PumpMark`], the identity of one run of a
 /// pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no mark of a pump")]
@@ -73,7 +73,7 @@ pub struct InvalidMark;
 impl FromStr for PumpMark {
     type Err = InvalidMark;
 
-    /// Parses a text that [`fmt::Display`] wrote. Any other form is an error.
+    /// Parses a string that [`fmt::Display`] wrote. Any other form is an error.
     fn from_str(text: &str) -> Result<Self, InvalidMark> {
         let mut parts = text.split('/');
         let mut next = || parts.next().ok_or(InvalidMark);
@@ -90,7 +90,7 @@ impl FromStr for PumpMark {
 }
 
 /// Kills the processes that earlier pumps of this journal left behind, and waits for their exit.
-/// Returns a line for each process. Does nothing without `/proc`.
+/// Returns the id and the name of each killed process. Does nothing without `/proc`.
 pub fn end_leftovers(own: &PumpMark) -> Vec<String> {
     // A new journal has epoch 0, in which no pump runs. So the pump of epoch 1 has no earlier one.
     if own.epoch <= 1 || mutant("keep-leftovers") {
@@ -159,8 +159,8 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// Returns the id and the handle of the process `pid`, or `None` if the new pump may not kill
-    /// it. The handle is opened before the environment of the process is read. So the handle never
+    /// Returns the id and the handle of the process `pid`, or `None` if this pump may not kill it.
+    /// The handle is opened before the environment of the process is read. So the handle never
     /// refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
@@ -181,7 +181,7 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// Returns the pump's mark in the environment of a process. Returns `None` if the variable
+    /// Returns the [`PumpMark`] in the environment of a process. Returns `None` if the variable
     /// [`PUMP_VARIABLE`] is missing, occurs several times, or does not contain a mark.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {

@@ -124,7 +124,7 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
     }
 }
 
-/// Discards input that was typed before a question appeared, because it does not answer the
+/// Discards input that the person typed before a question appeared. Such input does not answer the
 /// question.
 fn discard_input() -> anyhow::Result<()> {
     Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
@@ -151,8 +151,8 @@ fn line() -> anyhow::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Sends a decision. If the decision is refused, for example because another operator has decided
-/// meanwhile, shows and returns the refusal.
+/// Sends a decision, and prints its result. Returns the refusal if the decision was refused, for
+/// example because another operator has decided meanwhile. Returns `None` if it was accepted.
 fn decide(
     config: &ConfigArg,
     message: MessageId,

@@ -49,8 +49,8 @@ fn is_digest(word: &str) -> bool {
     word.len() >= DIGITS_MIN && word.bytes().all(is_hex)
 }
 
-/// Finds the boot or reload that put in force the config of `moment`. The moment is a position, a
-/// thread, the beginning of a config's digest, a time, or `last`.
+/// Finds the boot or reload that put a config in force. `moment` selects the config: by a position,
+/// a thread, the beginning of the config's digest, a time, or `last`.
 pub fn boot_at(
     moment: &str,
     partition: Option<u32>,
@@ -133,7 +133,8 @@ fn boot_in(reader: &JournalReader, moment: &str) -> anyhow::Result<Option<BootCo
     })
 }
 
-/// Finds the position of the first message of a thread.
+/// Finds the position of the record with which a thread begins. Returns `None` if the journal does
+/// not contain the thread.
 fn first_position(reader: &JournalReader, thread: &ThreadId) -> anyhow::Result<Option<Position>> {
     let records = reader.tree(&thread.root(), None).map_err(|error| failed_in(reader, error))?;
     let has_message = |fact: &Fact| match fact {

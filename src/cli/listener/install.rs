@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether a config in the current directory would find `program`, a program that the
-/// listener needs in addition to its own files.
+/// Prints whether an organism with a config in the current directory would find `program`. The
+/// listener needs this program in addition to its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {

@@ -112,7 +112,8 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     })
 }
 
-/// Reads a file as [`read`] does, but returns the reason of a failure as text.
+/// Reads a file as [`read`] does, but returns the reason of a failure as text. Returns `Ok(None)`
+/// if the file does not exist.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let about = match std::fs::metadata(path) {
         Ok(about) => about,

@@ -17,8 +17,8 @@ pub struct ConfigFile {
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// The open directory of the file. The lock is on this directory, because a command replaces
-    /// the file itself.
+    /// The open directory of the file. The lock is on this directory, because a lock on the file
+    /// would be lost when a command replaces the file.
     directory: File,
 }
 

@@ -113,8 +113,8 @@ impl DemoView {
     }
 }
 
-/// Returns the left margin of a message: no bar for the root thread, and one vertical bar for each
-/// level at which the message's thread is beneath the root thread.
+/// Returns the left margin of a message in `thread`: one vertical bar for each level at which the
+/// thread lies beneath its root thread, and nothing for the root thread.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }

@@ -6,8 +6,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Printer of the texts that models stream and of the states of model calls. If the next text
-/// belongs to another answer, begins a new line with a heading that names the agent.
+/// Printer of the states of model calls, and of the text of answers while it streams. Begins a new
+/// line with the name of the agent each time the text continues with another answer.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.

@@ -1,5 +1,5 @@
-//! Draws records for a terminal: texts in 80 columns, tables as wide as the terminal. Colours are
-//! used only on a terminal, and control characters from the record never reach it.
+//! Draws records for a terminal: text in 80 columns, and tables as wide as the terminal. Colours
+//! are used only on a terminal, and control characters in a record never reach the terminal.
 
 pub mod demo_view;
 mod held;
@@ -26,7 +26,8 @@ pub use table::{cut, table};
 pub use timeline::{TimelineColumns, busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 
-/// Returns the present number of columns of the terminal behind standard output.
+/// Returns the present number of columns of the terminal behind standard output. Returns `None` if
+/// standard output is no terminal, or if the number is unknown.
 pub fn terminal_columns() -> Option<usize> {
     columns_of(std::io::stdout())
 }

@@ -352,8 +352,8 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Describes the failures of a model call that made several requests. Also states the tokens that
-/// were charged for the failed call, if any.
+/// Describes each failed request of a model call that made several requests. Also states the tokens
+/// that were charged for the failed call, if any.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));

@@ -100,7 +100,7 @@ async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     }
 }
 
-/// Shows the live events that still arrive after the last record, until none arrives within
+/// Shows the live events that still arrive after the last record. Returns when none has arrived for
 /// `limits::LIVE_DRAIN_TIMEOUT`.
 async fn drain(
     mut events: Pin<&mut impl Future<Output = anyhow::Result<()>>>,

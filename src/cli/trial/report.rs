@@ -47,7 +47,8 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Number of pairs of prompts that could not be compared.
+    /// Number of pairs of prompts that were not compared, because a comparison covers a limited
+    /// number of pairs.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
     /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.
@@ -67,7 +68,7 @@ struct JudgementOutput {
     verdict: &'static str,
     #[serde(rename = "reason")]
     reason: String,
-    /// Thread of the judge's call, in the journal of the runs.
+    /// Thread of the judge's call, in the journal of the runs; `None` if the judge was not called.
     #[serde(rename = "thread")]
     thread: Option<ThreadId>,
     #[serde(rename = "spent")]

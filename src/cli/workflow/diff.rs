@@ -94,8 +94,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls that runs of the first definition make and that would be refused if the config of the
-    /// second argument came into force. Each entry contains the goal and the listener of a call.
+    /// Calls of runs of the first definition that would be refused under the config of the second
+    /// argument. Each entry contains the goal and the listener of a call.
     refused: Vec<(String, ListenerName)>,
 }
 

@@ -41,8 +41,8 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows of the run when the command last showed changes. Each row shows a goal, a task that
-    /// an agent has delegated, or a call that undoes another call.
+    /// The rows of the run as they were when the command last showed changes. Each row shows a
+    /// goal, a task that an agent has delegated, or a call that undoes another call.
     rows: Vec<RunRow>,
     block: RedrawnBlock,
     is_changed: bool,
@@ -207,8 +207,8 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its earlier version, if there was one.
-/// Running rows come last. Among the other rows, deeper rows come before the rows that contain
+/// Returns the rows whose state has changed, each with its earlier version, or `None` for a new
+/// row. Running rows come last. Among the other rows, deeper rows come before the rows that contain
 /// them.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
@@ -231,9 +231,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that does not wait, and
-/// for a waiting row that was running before: its goal waits again, because a loop will repeat the
-/// goal.
+/// Whether the command prints a line for a changed row. True for every row that does not wait. Also
+/// true for a waiting row that was running before, because a loop will then repeat its goal.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -247,8 +246,8 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row. If the row is still running, the copy lacks `time`, because this
-/// duration is not final.
+/// Returns a copy of the row for the output. If the row is still running, the copy has no `time`,
+/// because its duration is not final.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

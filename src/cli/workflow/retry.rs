@@ -69,7 +69,8 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(shown)
 }
 
-/// Returns the goal of `--from`, if given. Fails if the run's definition has no such goal.
+/// Returns the goal of `--from`; `None` without the option. Fails if the run's definition has no
+/// such goal.
 fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalId>> {
     let Some(text) = &args.from else { return Ok(None) };
     let definition = recorded.definition()?;

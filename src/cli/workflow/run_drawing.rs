@@ -25,12 +25,12 @@ struct DrawnLine {
     is_active: bool,
 }
 
-/// Format in which the rows of a run are drawn on one terminal.
+/// Settings for drawing the rows of a run on one terminal.
 pub struct RunDrawing {
     pub output: RenderOutput,
     /// Maximum number of lines to draw.
     pub height: usize,
-    /// Currency of amounts, if the config has prices.
+    /// Currency of amounts of money; `None` if the config has no prices.
     pub currency: Option<String>,
 }
 

@@ -19,9 +19,11 @@ use super::super::startup;
 use super::super::stop_signals::watch_stop_signals;
 use super::case_from_run;
 
-/// Maximum lines that a failed case shows of a text. `--full` shows all lines.
+/// Maximum number of lines of each text that the output shows for a failed test case. `--full`
+/// shows all lines.
 const SHOWN_LINES: usize = 12;
-/// Maximum characters that a failed case shows of each line. `--full` shows all characters.
+/// Maximum number of characters of each line that the output shows for a failed test case. `--full`
+/// shows all characters.
 const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +44,7 @@ pub struct CaseArgs {
     /// Write a JSON object for each case.
     #[arg(long)]
     json: bool,
-    /// Show the texts of failed cases whole. `--json` always does.
+    /// Show the whole texts of failed cases, as `--json` always does.
     #[arg(long, conflicts_with_all = ["from", "json"])]
     full: bool,
 }

@@ -218,7 +218,7 @@ fn check_input(
     }
 }
 
-/// Reports a path that does not begin with a goal of the workflow.
+/// Reports a path that does not begin with the name of a goal of the workflow.
 fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
     let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
     if text == "undo-report" || begins_with_goal(path, goals) {

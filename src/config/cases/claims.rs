@@ -1,4 +1,4 @@
-//! Expectations of a case: everything that the case claims of a run.
+//! The expectations of a case: all its claims about a run.
 
 use crate::workflow::GoalPhase;
 
@@ -34,27 +34,27 @@ const FAILED: KnownSection = KnownSection {
     keys: &[("goal", KeyKind::Text), ("code", KeyKind::Text), ("reason", KeyKind::Text)],
 };
 
-/// Everything that a case claims of a run.
+/// All claims that a case makes about a run.
 #[derive(Debug, Clone, Default)]
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
     /// Goals, each with the state that the goal must have at the end of the run.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Claims about the documents that agents get in calls. Claims are grouped by the path of their
-    /// call.
+    /// Claims about the documents that agents get as their tasks. Claims are grouped by the path of
+    /// the call in which the agent gets the document.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. Claims are grouped by the path of their call.
     pub payloads: Vec<PathClaims>,
-    /// Paths that no call may have. The path of a goal also covers the calls in its passes, items
-    /// and members. A path that ends with `*` covers every path that begins with the text before
-    /// `*`.
+    /// Paths of calls that a run must not make. The path of a goal also stands for the calls in its
+    /// passes, items and members. A path that ends with `*` stands for every path that begins with
+    /// the text before `*`.
     pub never: Vec<CaseText>,
 }
 
-/// Claims of a test case about the texts of the calls at one path: one claim for each call, in the
-/// order of the calls. A path is the name of a call in a test case, and several calls may have the
-/// same path.
+/// Claims of a test case about the documents or the payloads of the calls at one path: one claim
+/// for each call, in the order of the calls. A path is the name of a call in a test case, and
+/// several calls may have the same path.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,
@@ -65,7 +65,7 @@ pub struct PathClaims {
 #[derive(Debug, Clone)]
 pub struct TextClaim {
     pub place: SourceRange,
-    /// The exact text that is expected; `None` if the claim does not state the whole text.
+    /// The exact text that is expected; `None` if the claim states only parts of the text.
     pub is: Option<String>,
     pub contains: Vec<CaseText>,
     pub lacks: Vec<CaseText>,

@@ -20,12 +20,12 @@ pub enum CaseInput {
     /// list has one pair for each of its values. `names` contains the name of each input once, with
     /// its location in the file.
     Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
-    /// The whole payload.
+    /// The complete payload that is the input.
     Payload(CaseText),
 }
 
-/// The answers and faults of a case for all calls that have the same path. Each entry is for one
-/// turn of an agent in its thread, or for one call of a listener.
+/// The answers and faults of a case for all calls that have the same path. Each entry stands for
+/// one answer of an agent in its thread, or for the answer to one call to a listener.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,
@@ -53,11 +53,11 @@ impl CaseTurn {
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.
     Timeout,
-    /// Every attempt ends without an answer.
+    /// Every attempt of the call ends without an answer.
     ListenerFailed,
     /// The listener or agent cannot be reached.
     Undeliverable,
-    /// The answer is lost after the hand-over.
+    /// The listener gets the call, but its answer is lost.
     UnknownOutcome,
     BudgetSpent,
     /// A person refuses the approval, or declines to answer.

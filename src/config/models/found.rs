@@ -1,4 +1,5 @@
-//! Resolves the recordings, keys, addresses and routes that a model names.
+//! Resolves the recordings, keys, addresses and routes that the declarations of language models
+//! name.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and routes that models name. Adds problems with missing keys to
-/// `missing` instead of `problems`, because only some commands need the keys.
+/// Resolves the files, keys and routes that the declarations of models name. Adds problems with
+/// missing keys to `missing` instead of `problems`, because only some commands need the keys.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,

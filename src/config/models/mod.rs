@@ -1,5 +1,5 @@
-//! Reads the declared models, each from its table in the config. Afterwards, the submodule `found`
-//! resolves the files, keys and routes that the models name.
+//! Reads the declared language models, each from its table in the config. Afterwards, the submodule
+//! `found` resolves the files, keys and routes that their declarations name.
 
 mod found;
 
@@ -42,7 +42,7 @@ const STRATEGIES: [(&str, RoutingStrategy); 3] = [
     ("least-loaded", RoutingStrategy::LeastLoaded),
 ];
 
-/// A model as the config declares it.
+/// A language model as the config declares it.
 pub(super) struct DeclaredModel {
     pub name: Located<String>,
     window: Option<(u64, SourceRange)>,
@@ -91,8 +91,8 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 }
 
 impl DeclaredModel {
-    /// Returns the maximum tokens of prompt and answer together, with the range of the setting in
-    /// the source. Returns `None` if the config sets no maximum.
+    /// Returns the maximum tokens of prompt and answer together, with the range of this setting in
+    /// the source. Returns `None` if the config sets no such maximum.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }

@@ -29,18 +29,18 @@ pub struct ComparedConfig {
 /// A difference between two configs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigChange {
-    /// Key, such as `agents.writer.max_iterations`.
+    /// Key of the changed value, such as `agents.writer.max_iterations`.
     pub path: String,
-    /// The earlier value; `None` if only the second config has the key.
+    /// Value in the first config; `None` if only the second config has the key.
     pub before: Option<String>,
-    /// The later value; `None` if only the first config has the key.
+    /// Value in the second config; `None` if only the first config has the key.
     pub after: Option<String>,
     /// Unified diff of the changed lines; `None` if neither value is a text of several lines.
     pub diff: Option<String>,
 }
 
 impl ComparedConfig {
-    /// Prepares a config that was loaded from a file for a comparison.
+    /// Prepares a config for a comparison, after the config was loaded from a file.
     pub fn of_config(config: &Config) -> Self {
         let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
         let values = values_of(&config.text, Some(&config.stored.toml));

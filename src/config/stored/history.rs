@@ -25,7 +25,8 @@ pub struct BootConfig {
 }
 
 impl BootConfig {
-    /// Returns the config that a record puts in force, if the record is a boot or a reload.
+    /// Returns the config that a record puts in force; `None` if the record is neither a boot nor a
+    /// reload.
     pub fn of_record(record: &Record) -> Option<Self> {
         record.facts.iter().find_map(|fact| match fact {
             Fact::Booted { epoch, config, core_version, blobs, .. }

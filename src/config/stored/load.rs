@@ -19,7 +19,8 @@ use super::{CONFIG_NAME, StoredConfig};
 pub enum StoredConfigError {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The boot was recorded before configs were stored.
+    /// The config comes from a version of the program that did not yet store configs in the
+    /// journal.
     #[error(
         "the config of the boot at position {position} is not stored in a form that can be loaded: \
          an earlier version recorded it. The journal has the effective config {config} as JSON"
@@ -111,13 +112,14 @@ impl StoredConfig {
     }
 }
 
-/// A loaded stored config, with its files in a private directory that is removed with this value.
+/// A loaded stored config. Its files are in a private directory, which is removed when this value
+/// is dropped.
 pub struct ExtractedConfig {
     pub config: Config,
     _directory: ScratchDirectory,
 }
 
-/// A private directory that is removed with this value.
+/// A private directory that is removed when this value is dropped.
 struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {

@@ -2,8 +2,8 @@
 //!
 //! A file within the project has its path as its portable name. A file outside the project, or with
 //! a name that some file systems do not accept, gets a name beneath `outside/`. A portable name
-//! depends only on the path as the config writes it, so all hosts with the same config use the same
-//! names.
+//! depends only on the path as the config writes it, so all machines with the same config use the
+//! same names.
 
 use std::path::{Component, Path};
 

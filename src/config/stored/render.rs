@@ -23,26 +23,27 @@ pub struct RenderedConfig {
     pub directories: BTreeSet<String>,
     /// Recordings that are too large to be stored.
     pub left_out: BTreeMap<String, Digest>,
-    /// Keys whose values are secret and were replaced.
+    /// Config keys with secret values, which were replaced by placeholders.
     pub withheld: Vec<String>,
     /// Environment variables that the TOML text refers to without giving a default.
     pub variables: BTreeSet<String>,
 }
 
-/// The form in which a text of the config is stored.
+/// The form in which a string of the config is stored.
 enum TextRule {
-    /// The value is written, with variables filled in.
+    /// The string is stored with its variables filled in.
     Value,
-    /// The text is stored with its references to variables, not with the values of these variables.
-    /// The values may be secret, or may be valid only on this machine.
+    /// The string is stored with its references to variables, not with the values of these
+    /// variables. The values may be secret, or may be valid only on this machine.
     Written,
-    /// A secret. The text is stored if it is only a reference to a variable, and replaced
-    /// otherwise.
+    /// A secret. The string is stored if it is only a reference to a variable. Otherwise, a
+    /// placeholder is stored.
     Secret,
-    /// An address. The address is stored if it cannot contain a secret, and replaced otherwise.
+    /// An address. The address is stored if it cannot contain a secret. Otherwise, a placeholder is
+    /// stored.
     Address,
-    /// The name of a variable. The text is replaced if it may be a secret that the author wrote
-    /// here by mistake, instead of a variable's name.
+    /// The name of a variable. If the string may be a secret that the author wrote here by mistake,
+    /// instead of a variable's name, a placeholder is stored.
     VariableName,
     File,
     Recording,
@@ -75,7 +76,7 @@ fn rule_of(path: &[&str]) -> TextRule {
 }
 
 /// Writes the sections in `root` and the section `workflows` as the TOML text of one config.
-/// `documents` are the documents of its schemas, by their portable names.
+/// `documents` are the config's schema documents, by their portable names.
 pub fn render(
     root: &TomlTable,
     workflows: Option<&TomlEntry>,
@@ -206,16 +207,16 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a text without filling in its variables. Adds each variable that has no default in
-    /// the text to the variables that the config needs.
+    /// Writes a string without filling in its variables. Adds each variable that has no default in
+    /// the string to the variables that the config needs.
     fn reference(&mut self, written: &str) -> String {
         let without_default = variables::named_without_default(written).map(str::to_owned);
         self.rendered.variables.extend(without_default);
         quoted(written)
     }
 
-    /// Writes a reference to an environment variable in place of the secret at `path`. The
-    /// reference contains `instead`, which applies if the variable is not set.
+    /// Writes a reference to an environment variable in place of the secret at `path`. The default
+    /// of this reference is `instead`.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();
@@ -267,12 +268,12 @@ fn is_harmless_address(address: &str) -> bool {
     !address.contains(['@', '?', '#'])
 }
 
-/// Writes a text as a TOML string, with `${` escaped so that the string contains no variable.
+/// Writes a text as a TOML string, with each `${` escaped so that it is not read as a variable.
 fn value(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// Writes a string of TOML. A text of several lines keeps its lines.
+/// Writes a text as a TOML string. A text of several lines becomes a string of several lines.
 fn quoted(text: &str) -> String {
     let is_long = text.contains('\n');
     let mut out = String::from(if is_long { "\"\"\"\n" } else { "\"" });

@@ -218,8 +218,8 @@ impl WorkflowReader<'_> {
     }
 
     /// Reads the payload name of a goal that calls a listener. If the name has no namespace, the
-    /// namespace is added later, from the payload names that the listener accepts. Reports a text
-    /// that is no payload name, and returns `None`.
+    /// namespace is added later, from the payload names that the listener accepts. If the text is
+    /// no payload name, reports this and returns `None`.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,
@@ -384,7 +384,7 @@ impl WorkflowReader<'_> {
     }
 
     /// Reads the type of a goal's output from the key `output` or, for a question, from `form`.
-    /// Without the key, the type is text. Reports an invalid type, and returns `None`.
+    /// Without the key, the type is text. If the type is invalid, reports this and returns `None`.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,

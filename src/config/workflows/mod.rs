@@ -329,8 +329,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Resolves a payload name that the workflow's schema must declare; returns `None` for any
-    /// other name.
+    /// Resolves a payload name, which the workflow's schema must declare. Returns `None` if the
+    /// name cannot be resolved; the reason is then reported.
     fn payload(
         &mut self,
         known: &KnownPayloads,
@@ -414,8 +414,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Reads the prompt of a goal, from its text or its file. Reports a problem and returns `None`
-    /// unless the config states exactly one of the two, and the file can be read.
+    /// Reads the prompt of a goal, from its text or its file. If the config states neither or both
+    /// of the two, or if the file cannot be read, reports this and returns `None`.
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
         let text = read.text("prompt");
         let path = read.text("prompt_file");

@@ -11,7 +11,7 @@ use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::sections::DeclaredSections;
 use super::{DeclaredWorkflow, PlaceTable};
 
-/// Reports everything that is wrong with the workflow definitions.
+/// Checks all workflow definitions and reports their problems.
 pub(in super::super) fn check(
     workflows: &[DeclaredWorkflow],
     places: &PlaceTable,

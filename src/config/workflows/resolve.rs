@@ -104,8 +104,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the error for a goal that calls `listener`, if the peer `other` accepts the same payload.
-/// The call would go to both.
+/// Makes the error for a goal that calls `listener` although the peer `other` accepts the same
+/// payload. The call would go to both listeners.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

@@ -59,9 +59,10 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the id of the organism's journal if the servers store no id yet. Takes the id of the
-    /// journal that an operator adopts or moves, else the id that this host has noted, else a new
-    /// id. Notes a new id in the state directory before anything is sent to the servers.
+    /// Chooses the id of the organism's journal. Must be called only if the servers store no id
+    /// yet. Takes the id of the journal that an operator adopts or moves, else the id that this
+    /// host has noted, else a new id. Notes a new id in the state directory before anything is sent
+    /// to the servers.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -155,9 +156,9 @@ fn path(state: &Path, options: &Options) -> PathBuf {
     state.join(format!("{}.organism", options.stream))
 }
 
-/// Copies the files that name the journals of a host from the state directory `from` to the state
-/// directory `to`. Each file contains the id of one organism's journal. A host that is restored
-/// from a backup joins only the journals that these files name.
+/// Copies files from the state directory `from` to the state directory `to`. Each of these files
+/// contains the id of one organism's journal. A host that is restored from a backup joins only the
+/// journals that these files name.
 pub fn copy_notes(from: &Path, to: &Path) -> Result<(), Error> {
     let io = |path: &Path| Error::io(path.display().to_string());
     if !from.exists() {

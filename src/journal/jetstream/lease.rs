@@ -51,7 +51,7 @@ impl fmt::Display for MemberId {
 /// The entry in the bucket of leases after the holder has released the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct HandoverMark {
-    /// The chosen next holder of the lease, if any.
+    /// The process that the last holder chose as the next holder; `None` if it chose no process.
     #[serde(rename = "heir", default, skip_serializing_if = "Option::is_none")]
     heir: Option<MemberId>,
     /// The last acknowledged record at the time of the handover; `None` if no such record was
@@ -402,8 +402,8 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
-/// Creates a key-value bucket by creating the stream that stores the bucket. NATS clients use
-/// another request to create buckets, which older servers refuse.
+/// Creates a key-value bucket by creating the stream that stores the bucket. NATS clients create
+/// buckets with another request, but older servers refuse that request.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,

@@ -1,6 +1,5 @@
 //! The journal on JetStream. Each partition has one stream, to which only the partition's pump
-//! writes. The pump's host also keeps a projection for readers, which is a copy of the records in
-//! SQLite.
+//! writes. The pump's host also keeps a projection for readers: a copy of the records in SQLite.
 //!
 //! A group of records is one message, or several messages if the group is large. The group is
 //! durable when the server acknowledges its last message. The server appends a message only

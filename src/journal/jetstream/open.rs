@@ -146,8 +146,8 @@ impl StreamJournal {
     }
 }
 
-/// A wrapper of `recovery` that notes whether `recovery` has restored or replayed anything. After
-/// that, the journal cannot be opened again with the same `recovery`.
+/// A recovery, with a note whether it has restored or replayed anything. Once it has, the journal
+/// cannot be opened again with this recovery.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,

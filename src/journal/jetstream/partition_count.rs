@@ -72,8 +72,8 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Reads the entry with the number of partitions. Returns the entry's sequence number, or `None` if
-/// there is no entry, and the id of the organism's journal, or `None` if no journal has begun.
+/// Reads the entry with the number of partitions. Returns the entry's sequence number (`None` if
+/// there is no entry) and the id of the organism's journal (`None` if no journal has begun).
 /// Returns an error if this host must not take part in that journal.
 fn look(
     api: &JetStreamApi,

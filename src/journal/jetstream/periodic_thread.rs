@@ -15,8 +15,8 @@ pub(super) struct PeriodicThread {
 
 impl PeriodicThread {
     /// Starts a thread that calls `again` at intervals of `every`. The thread ends when `again`
-    /// returns false, or when this value is dropped. In the second case, it calls `last` once
-    /// before it ends.
+    /// returns false, or when this value is dropped. In the second case, the thread calls `last`
+    /// once before it ends.
     pub fn start(
         name: &str,
         every: Duration,

@@ -65,15 +65,15 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file in the stream whose bytes do not match its digest: the number of the file's
-    /// message, and the digest. `None` if there is no such file. No host can read the stream beyond
-    /// this message, so publishing the file again after it repairs nothing.
+    /// First file in the stream whose bytes do not match its digest: the number of the message with
+    /// this file, and the digest. `None` if there is no such file. No host can read the stream
+    /// beyond this message. So it does not help to publish the file again in a later message.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 
 impl ComparedProjection {
-    /// Opens a projection without its checkpoints, for repairs and starts, which compare only
-    /// records and files.
+    /// Opens a projection without its checkpoints, for the start of a pump or for a repair. Both
+    /// compare only records and files.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let reader = JournalReader::open(data)?;
         let last = reader.last()?;

@@ -22,7 +22,7 @@ use super::stream_reader::{StreamReader, patiently};
 /// Returns the message after which the projection continues to read the stream. Later messages may
 /// repeat records that the projection already has. So the function also returns the position of the
 /// last repeated record, or 0 if no record is repeated. Returns an error if the stream is shorter
-/// than the projection, or has a different record.
+/// than the projection, or has a different record than the projection at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

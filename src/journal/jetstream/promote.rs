@@ -208,8 +208,8 @@ fn compare(
 }
 
 impl CopiedPrefix {
-    /// Reads the stream up to message `last_seq`. Any content that does not belong to the journal
-    /// is an [`Error::ForeignJournal`].
+    /// Reads the stream up to message `last_seq`. Returns [`Error::ForeignJournal`] if the stream
+    /// contains anything that does not belong to the journal.
     fn read(
         api: &JetStreamApi,
         options: &Options,

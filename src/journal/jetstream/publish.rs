@@ -1,4 +1,5 @@
-//! Appends a group to the stream: durably, exactly once, and only if no other pump wrote meanwhile.
+//! Appends a group of journal entries to the stream: durably, exactly once, and only if no other
+//! pump wrote meanwhile.
 //!
 //! Every message names the sequence number of the message that must precede it, so the server can
 //! store the message only at the next sequence number. A retry names the same predecessor, so it is
@@ -13,8 +14,8 @@
 //! duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
-//! silence, the publisher sends small requests until one is answered, and only then publishes a
-//! group again.
+//! request that no server answered, the publisher sends small requests until a server answers one
+//! of them. Only then does it publish a group again.
 
 use std::cell::Cell;
 use std::sync::Arc;

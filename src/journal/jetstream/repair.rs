@@ -4,7 +4,7 @@
 //!
 //! Before a repair begins, this module writes a note about it into the state directory. The caller
 //! records the finished repair in the journal, and then removes the note. So an interrupted repair
-//! resumes, and the journal records it once.
+//! can be resumed, and it is recorded in the journal only once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,8 +79,8 @@ pub fn repair(
     }
 }
 
-/// Removes the note of a repair from the state directory. The caller has recorded the repair in the
-/// journal.
+/// Removes the note of a repair from the state directory. Must be called only after the repair was
+/// recorded in the journal.
 pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
     let path = note_path(options, state);
     durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
@@ -198,7 +198,7 @@ impl LockedHost<'_> {
     }
 
     /// Whether messages without records, such as messages with only a checkpoint, were lost at the
-    /// end of the stream. This is so if the lease names a later message than the last one of the
+    /// end of the stream. Returns true if the lease names a later message than the last one of the
     /// stream, but no later record than `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);

@@ -16,8 +16,8 @@ const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// some of these messages, with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
-/// Returns the settings of a stream that decide whether it can lose messages, each with the one
-/// safe value. An omitted setting means null, false, zero or empty.
+/// Returns the settings of a stream that decide whether it can lose messages, each with its only
+/// safe value. A setting that a server does not report counts as null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),

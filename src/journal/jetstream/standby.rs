@@ -21,7 +21,7 @@ use super::open::{connect, foreign_journal, found};
 use super::projection_catch_up::{self, StreamProgress};
 use super::{Options, StreamJournal, read_failed};
 
-/// A host that can take over a stream, with its connection.
+/// A host that can take over a stream, with its connection to the NATS servers.
 pub(super) struct StreamHost {
     pub servers: nats::Options,
     pub api: JetStreamApi,
@@ -278,9 +278,9 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that lacks a record of `bounds`, or has a different record at its position.
-    /// Each bound is the last record of the stream that one source knows, such as the lease. The
-    /// caller has read the whole stream, up to message `seq`.
+    /// Refuses a stream that lacks a record of `bounds`, or has a different record at the same
+    /// position. Each bound is the last record of the stream that one source knows, such as the
+    /// lease. The caller must have read the whole stream before, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

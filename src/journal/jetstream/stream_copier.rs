@@ -30,9 +30,8 @@ pub struct StreamCopier<'c> {
 }
 
 impl<'c> StreamCopier<'c> {
-    /// Creates a copier, which publishes the parts of a journal that the journal's stream lacks,
-    /// and starts to monitor the stream. `epoch` is the epoch of the last pump that wrote the
-    /// journal.
+    /// Creates a copier for the parts of a journal that the journal's stream lacks. Also starts to
+    /// monitor the stream. `epoch` is the epoch of the last pump that wrote the journal.
     pub fn start(
         api: &JetStreamApi,
         options: &'c Options,
@@ -48,8 +47,8 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Publishes the first message of the stream, which names `journal` and states that it is being
-    /// moved. So no pump writes to the stream until [`CommitEncoder::moved`] is published.
+    /// Publishes the first message of the stream. It names `journal`, and states that this journal
+    /// is being moved. So no pump writes to the stream until [`CommitEncoder::moved`] is published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,
@@ -70,9 +69,10 @@ impl<'c> StreamCopier<'c> {
         Ok(())
     }
 
-    /// Publishes the records that follow position `after`, up to and including `last`, and each
-    /// checkpoint directly after the records that it covers. After each group that has reached its
-    /// full size, calls `published` with the position of the group's last record.
+    /// Publishes the records after position `after`, up to and including `last`, in groups.
+    /// Publishes each checkpoint directly after the records that it covers. Calls `published` with
+    /// the position of the last record of each full group. The last group may be smaller, and is
+    /// then not reported.
     pub fn publish_records(
         &self,
         after: Position,
@@ -103,7 +103,8 @@ impl<'c> StreamCopier<'c> {
         }
     }
 
-    /// Publishes a group; retries for a limited time if the server is unreachable or full.
+    /// Publishes a group of journal entries; retries for a limited time if the server is
+    /// unreachable or full.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(), Error> {
         let until = Instant::now() + limits::PROMOTION_TIMEOUT;
         loop {

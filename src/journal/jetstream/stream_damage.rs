@@ -1,6 +1,6 @@
-//! Damage that only an operator can accept in a stream: records that no MAC of a pump covers, a
-//! stream from before MACs, and blanked payloads. The damage is found before anything is written,
-//! because nothing can be removed from a stream.
+//! Damage in a stream that only an operator can accept: records that no MAC of a pump covers, a
+//! stream that was written before MACs existed, and blanked payloads. The damage is found before
+//! anything is written, because nothing can be removed from a stream.
 
 use crate::ids::Position;
 use crate::journal::log::StreamItem;
@@ -20,16 +20,16 @@ use super::{Options, read_failed};
 /// damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
-    /// First and last record of the unproved end of the stream, which reaches to the stream's last
-    /// record. `None` if no end is unproved. The end begins after the last MAC. But if the last MAC
-    /// of this host's key is wrong, it begins after the last record that a right MAC of this key
-    /// covers, even if later records have MACs of other hosts.
+    /// First and last of the unproved records at the end of the stream; `None` if there are none.
+    /// The unproved records begin after the record with the last MAC. But if the last MAC of this
+    /// host's key is wrong, they begin after the last record that a right MAC of this key covers,
+    /// even if later records have MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
     /// Position of the stream's last record, if no record of the stream has a MAC and the stream
     /// may have been written before MACs existed; `None` otherwise.
     pub without_mac: Option<Position>,
-    /// Records with blanked payloads, unless a recorded action of an operator accepts the
-    /// redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
+    /// Records with blanked payloads, except those whose redaction a recorded action of an operator
+    /// accepts. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
     pub redacted: Vec<Position>,
 }
 

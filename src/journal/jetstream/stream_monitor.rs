@@ -86,7 +86,8 @@ impl LeadershipWatch {
         LeaseHandover::of(&self.renewal.lease)
     }
 
-    /// Sets the last acknowledged record that the following renewals of the lease state.
+    /// Sets the last acknowledged record. All later renewals of the lease write this record into
+    /// the lease's entry.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
     }

@@ -1,4 +1,4 @@
-//! Reads a stream group by group, starting after a given message.
+//! Reads a stream one group of journal entries at a time, starting after a given message.
 
 use std::time::Instant;
 
@@ -22,8 +22,9 @@ pub struct StreamGroup {
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,
-    /// Makes the error for a message that cannot be decoded, or whose records are out of order,
-    /// from the number of the message and a description of the damage.
+    /// Function that makes the error for a message that cannot be decoded, or whose records are out
+    /// of order. Its arguments are the options, the number of the message and a description of the
+    /// damage.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 

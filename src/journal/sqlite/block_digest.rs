@@ -18,8 +18,8 @@ pub fn file_digest(source: &Path) -> io::Result<Digest> {
     digest_blocks(&File::open(source)?, None)
 }
 
-/// Copies a file, and returns the digest of the copied bytes. Only the user of this process may
-/// read the copy, which must not exist yet.
+/// Copies a file to the path `copy`, and returns the digest of the copied bytes. No file may exist
+/// at this path yet. Only the user of this process may read the copy.
 pub fn copy_with_digest(source: &Path, copy: &Path) -> io::Result<Digest> {
     let mut options = OpenOptions::new();
     // A leftover could have wider permissions.

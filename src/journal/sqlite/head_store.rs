@@ -1,7 +1,7 @@
 //! Stores the heads of trees, which are the last records of the trees, and the leaves of the Merkle
-//! tree over these heads. The store is a working file of a pump, or the file of a snapshot. After a
-//! start from a snapshot, the store reads the snapshot's file in place, and writes to a new working
-//! file.
+//! tree over these heads. The store is a working file of a pump, or one of the databases of a
+//! snapshot. After a pump has started from a snapshot, its store reads the snapshot's database in
+//! place, and writes to a new working file.
 //!
 //! Damage of the disk must not change the records that a pump writes, so everything that is read is
 //! checked. This module checks each head against a checksum. It stores leaves in chunks of
@@ -34,13 +34,14 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    /// The file of a snapshot, opened for reading only. The store uses a head or leaves from this
-    /// file only if `db` has no head of the same tree, or no leaves of the same chunk.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
+    /// a head or leaves from it only if `db` has no head of the same tree, or no leaves of the same
+    /// chunk.
     base: Option<Connection>,
     names: StoredNames,
 }
 
-/// A summary of the heads in a store. It stays in memory, even while the heads do not.
+/// A summary of the heads in a store. The summary stays in memory, even while the heads do not.
 #[derive(Debug)]
 pub struct HeadsSummary {
     /// Number of trees.
@@ -72,9 +73,9 @@ impl HeadStore {
         Self::new(working_file::open(file)?, None)?.with_summary()
     }
 
-    /// Opens a store that begins with the content of `snapshot`, the file of a snapshot, and reads
-    /// the summary in it. The store never writes to this file. Returns `None` if there is no valid
-    /// summary.
+    /// Opens a store that begins with the content of `snapshot`, the database with the heads of a
+    /// snapshot, and reads the summary in this database. The store never writes to it. Returns
+    /// `None` if there is no valid summary.
     pub fn open_over(snapshot: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
         let base = working_file::open_read_only(snapshot)?;
         let directory = snapshot.parent().unwrap_or(snapshot);
@@ -100,8 +101,8 @@ impl HeadStore {
         Ok(Self { db, base, names: StoredNames::default() })
     }
 
-    /// Returns the databases to read: first `db`, which has the newer values, then the snapshot's
-    /// file, if the store uses one.
+    /// Returns the databases to read, in this order: `db`, which has the newer values, and the
+    /// snapshot's database, if the store uses one.
     fn layers(&self) -> impl DoubleEndedIterator<Item = &Connection> {
         std::iter::once(&self.db).chain(&self.base)
     }
@@ -191,7 +192,7 @@ impl HeadStore {
         self.names.may_have(root.as_str())
     }
 
-    /// Returns the head of the tree `root`; `None` if the store has none.
+    /// Returns the head of the tree `root`; `None` if the store does not contain this head.
     pub fn get(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
         if !self.may_have(root) {
             return Ok(None);
@@ -208,7 +209,7 @@ impl HeadStore {
         Ok(None)
     }
 
-    /// Returns the leaves of a chunk; an empty list if the store has none.
+    /// Returns the leaves of a chunk; an empty list if the store does not contain this chunk.
     pub fn leaves(&self, chunk: usize) -> Result<Vec<Digest>, Error> {
         let sql = "SELECT digests FROM leaves WHERE chunk = ?1";
         for db in self.layers() {
@@ -278,7 +279,7 @@ fn head_in(row: &Row<'_>) -> Result<TreeHead, Error> {
     if sum == checksum(&head) { Ok(head) } else { Err(damaged()) }
 }
 
-/// Returns the checksum of a head, which detects damage of the disk.
+/// Returns the checksum of a head. The checksum reveals damage of the disk.
 fn checksum(head: &TreeHead) -> i64 {
     let TreeHead { root, number, first, position, hash, records, opened, updated, .. } = head;
     let numbers =

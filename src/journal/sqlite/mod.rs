@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
 //! To add a record, SQLite appends to only one B-tree. All other data in the file is derived from
-//! the records. It is updated in batches, or computed when it is read.
+//! the records. This derived data is updated in batches, or computed when it is read.
 
 mod backup;
 mod block_digest;
@@ -88,9 +88,9 @@ const DROP_VIEWS: &str = "DROP VIEW IF EXISTS thread; DROP VIEW IF EXISTS messag
                           DROP VIEW IF EXISTS refusal; DROP VIEW IF EXISTS disposition; \
                           DROP VIEW IF EXISTS fact";
 
-/// Statement that adds the MAC column, to the table of a new journal as well as to a table of an
-/// earlier version. So SQLite stores the same definition of the table in both cases, and a start
-/// can verify the table by comparing definitions.
+/// Statement that adds the MAC column to the table `step`. It runs for a new journal, and for a
+/// journal of an earlier version without this column. So SQLite stores the same definition of the
+/// table in both cases, and a pump can verify the table at its start by comparing definitions.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 
 /// Key in table `meta` under which a projection stores its position in its stream.
@@ -127,7 +127,7 @@ pub struct JournalFile {
     pub(super) epoch: u32,
     mend: TableRepair,
     refreshed: Position,
-    /// Whether the next commit updates the table of trees, however few records are new.
+    /// Whether the next commit updates the table of trees even if only few records are new.
     must_refresh: bool,
     /// Approximate size of the write-ahead log, in bytes.
     wal_bytes: usize,

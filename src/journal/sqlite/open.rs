@@ -48,8 +48,8 @@ pub struct LockedJournalDir {
     pub(super) copies: Option<PathBuf>,
     lock: DirectoryLock,
     pub(super) key: CheckpointKey,
-    /// The snapshot from which the start continues; `None` if the start must verify every record
-    /// itself.
+    /// The snapshot from which the pump starts; `None` if every record must be verified at the
+    /// start.
     pub(super) base: Option<SnapshotStart>,
 }
 
@@ -108,13 +108,13 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the journal's
-    /// unproved end, that is, of the last records if no MAC proves that a pump wrote them. Returns
-    /// `None` if the journal has no unproved end.
+    /// Verifies the hash chain of `journal` up to `last`. Returns the first of the unproved records
+    /// at the end of the journal; no MAC proves that a pump wrote these records. Returns `None` if
+    /// there are no unproved records.
     ///
-    /// If no record has a MAC, the unproved end begins at the first record. But if this host has no
-    /// watermark of the journal, a journal without any MAC may have been written before MACs
-    /// existed, so the function returns `None` for it.
+    /// If no record has a MAC, all records are unproved. But if this host has no watermark of the
+    /// journal, a journal without any MAC may have been written before MACs existed. The function
+    /// then returns `None`.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -306,11 +306,11 @@ pub struct FoundJournal {
     pub covered: Position,
     /// The last record of the journal, not counting the records in `taken_out`.
     pub last: Position,
-    /// Loss of records or checkpoints that an operator accepts with this start. The loss is known
-    /// from the watermark and the checkpoints outside the file.
+    /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
+    /// watermark and the checkpoints outside the file reveal this loss.
     pub loss: AcceptedLoss,
-    /// Records after `last` in the file, which the commit of the operator's action removes. `None`
-    /// if there are none. [`TakenOut::file`] is a copy of them.
+    /// Records in the file after `last`. The commit that records the operator's acceptance removes
+    /// them. `None` if there are no such records. [`TakenOut::file`] is a copy of them.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the journal's file lacks, and that the state directory or the
     /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
@@ -411,9 +411,9 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Removes the copies of checkpoints that cover lost records from the file with the copies of
-    /// this journal's checkpoints. First saves that file under another name. An operator must have
-    /// accepted the loss of these records.
+    /// Removes the copied checkpoints that cover lost records from this journal's file of copies.
+    /// First saves that file under another name. An operator must have accepted the loss of these
+    /// records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

@@ -1,11 +1,11 @@
-//! Stores trees and client keys that a pump has moved out of its memory. A client key is the key
-//! under which a client may repeat a submission. The state of each tree or client key is stored as
-//! a text under a name.
+//! Stores the states of trees and client keys that a pump has moved out of its memory. A client key
+//! is the key under which a client may repeat a submission. Each state is stored as text, under a
+//! unique name.
 //!
-//! The texts are in a working file of the pump. A snapshot contains a file of the same form. After
-//! a start from a snapshot, the store reads the snapshot's file in place, and writes all texts to a
-//! new working file. If both files have a text of the same name, the text in the working file is
-//! the valid one.
+//! The states are in a working file of the pump, which is a temporary database. One of the
+//! databases of a snapshot has the same form. After a pump has started from a snapshot, its store
+//! reads that database in place, and writes all states to a new working file. If both contain a
+//! state of the same name, the state in the working file is the valid one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,14 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, 
                       text TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID; \
                       CREATE TABLE IF NOT EXISTS filter(names BLOB NOT NULL);";
 
-/// A store of texts by name. A pump moves trees and client keys from its memory into such a store.
+/// A store of states by name. A pump moves the states of trees and client keys from its memory into
+/// such a store.
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
-    /// The opened store; `None` until a text is stored. Most organisms never store a text.
+    /// The opened store; `None` until a state is stored. Most organisms never store a state.
     open: Option<OpenStore>,
-    /// Whether the store ever failed to write a text.
+    /// Whether the store has ever failed to write a state.
     has_failed: bool,
 }
 
@@ -43,8 +44,8 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    /// The file of a snapshot, opened for reading only. The store uses a text from this file only
-    /// if `db` has no text of the same name.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
+    /// a state from it only if `db` has no state of the same name.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -67,8 +68,8 @@ impl RestingStore {
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
-    /// Opens a store that begins with the texts of `snapshot`, the file of a snapshot. The store
-    /// never writes to this file.
+    /// Opens a store that begins with the states in `snapshot`, a database of a snapshot. The store
+    /// never writes to this database.
     pub(super) fn over_file(snapshot: &Path) -> Result<Self, Error> {
         let directory = snapshot.parent().unwrap_or(snapshot).to_owned();
         let base = working_file::open_read_only(snapshot)?;
@@ -76,8 +77,8 @@ impl RestingStore {
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
-    /// Writes the Bloom filter of the stored names into the store's file. So the file can be opened
-    /// again without reading all names.
+    /// Writes the Bloom filter of the stored names into the store's file, so that the file can be
+    /// opened again without reading all names.
     pub(super) fn write_filter(&self) -> rusqlite::Result<()> {
         let Some(OpenStore { db, names, .. }) = &self.open else { return Ok(()) };
         db.execute("DELETE FROM filter", [])?;
@@ -85,20 +86,20 @@ impl RestingStore {
     }
 
     /// Returns the connection to the store's file. Returns `None` if the store is not open, or if
-    /// some of its texts are only in the file of a snapshot.
+    /// some of its states are only in the database of a snapshot.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
-    /// Returns the connection to the snapshot's file: the file that [`RestingStore::over_file`]
-    /// only reads, or the file that [`RestingStore::in_file`] reads and writes. Returns `None` if
-    /// the store has no file yet.
+    /// Returns the connection to the database of the snapshot: the database that
+    /// [`RestingStore::over_file`] only reads, or the file that [`RestingStore::in_file`] reads and
+    /// writes. Returns `None` if the store has no file yet.
     pub(super) fn snapshot(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
     }
 
-    /// Stores all of the texts under their names, or none of them. Each text replaces an earlier
-    /// text of the same name.
+    /// Stores all of `texts`, which are pairs of a name and an encoded state, or none of them. Each
+    /// state replaces an earlier state of the same name.
     pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
         let failed = Error::sqlite("writing trees at rest to a working file");
         let open = match &mut self.open {
@@ -111,12 +112,12 @@ impl RestingStore {
         put.map_err(failed)
     }
 
-    /// Whether the store ever failed to write a text.
+    /// Whether the store has ever failed to write a state.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Returns the text of this name; `None` if there is none.
+    /// Returns the encoded state with this name; `None` if the store does not contain it.
     pub fn get(&self, name: &str) -> Result<Option<String>, Error> {
         let Some(open) = self.open.as_ref().filter(|open| open.names.may_have(name)) else {
             return Ok(None);
@@ -133,7 +134,7 @@ impl RestingStore {
         }
     }
 
-    /// Returns the names of all texts.
+    /// Returns the names of all stored states.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         let Some(open) = &self.open else { return Ok(Vec::new()) };
         let names = open.all_names();
@@ -150,9 +151,8 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens a store with the texts in `db`, and in the read-only file `base` if it is given. With
-    /// a `base`, `db` must be empty, because the function then reads the names of the texts from
-    /// `base` alone.
+    /// Opens a store with the states in `db` and, if it is given, in the read-only database `base`.
+    /// With a `base`, `db` must be empty, because the function then reads only the names in `base`.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;
@@ -201,7 +201,7 @@ impl OpenStore {
 }
 
 /// Returns the Bloom filter that [`RestingStore::write_filter`] wrote to `db`. Returns `None` if
-/// there is no filter, or if it has another size.
+/// `db` contains no filter, or if the size of that filter is not the size of a new [`StoredNames`].
 fn stored_filter(db: &Connection) -> rusqlite::Result<Option<StoredNames>> {
     let read = |row: &rusqlite::Row<'_>| Ok(StoredNames::from_bytes(row.get_ref(0)?.as_blob()?));
     let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;
@@ -218,7 +218,7 @@ fn filter_of_names(db: &Connection) -> rusqlite::Result<StoredNames> {
     Ok(filter)
 }
 
-/// Returns the checksum of a text, which detects damage of the disk.
+/// Returns the checksum of a name and its state `text`. The checksum reveals damage of the disk.
 fn check_of(name: &str, text: &str) -> [u8; 32] {
     Digest::of_parts(&[name.as_bytes(), b"\0", text.as_bytes()]).0
 }

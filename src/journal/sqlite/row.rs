@@ -13,8 +13,8 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// Returns the columns of a row for a SELECT statement. If `has_mac` is false, selects NULL in
-/// place of the MAC column, which tables from before MACs lack.
+/// Returns the columns of a row for a SELECT statement. If `has_mac` is false, selects NULL instead
+/// of the MAC column. Tables that were created before MACs existed lack this column.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }

@@ -1,16 +1,17 @@
-//! Snapshots: the state of a pump at a checkpoint, so that a start need not read every record.
+//! Snapshots: the state of a pump at a checkpoint, so that a pump need not read every record at its
+//! start.
 //!
 //! A snapshot is three files in the state directory, beside the host's signing key. The first file
 //! is a database with the states of all trees, and of the keys under which clients may repeat
 //! submissions. The second is a database with the heads of all trees. The third is a header that is
 //! signed with the host's key. The header names the digests of the two databases, and is written
-//! last. A start compares the digests, and then reads from the databases only the parts that it
-//! needs. The pump goes on reading from them, and never writes to them. The snapshot is in the
-//! state directory, so that a program that can write only to the journal's directory cannot change
-//! the snapshot.
+//! last. A pump compares the digests at its start, and then reads only the parts of the databases
+//! that it needs. It continues to read from the databases later, and never writes to them. The
+//! snapshot is in the state directory, so that a program that can write only to the journal's
+//! directory cannot change the snapshot.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
-//! journal does not have its checkpoint, the start ignores the snapshot and reads every record.
+//! journal does not have its checkpoint, the pump ignores the snapshot and reads every record.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,11 @@ use crate::thread::{AcceptedLoss, CommonState};
 use super::RestingStore;
 use super::block_digest::{copy_with_digest, file_digest};
 
-/// Version of the format of a snapshot's files. A start ignores a snapshot of another version.
+/// Version of the format of a snapshot's files. A pump does not start from a snapshot of another
+/// version.
 const FORMAT: u32 = 4;
-/// Version of this program. A start uses only snapshots of the same version, because the form of
-/// the stored trees depends on the program's types.
+/// Version of this program. A pump starts only from snapshots that the same version has written,
+/// because the form of the stored trees depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
@@ -50,20 +52,20 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WIT
 #[derive(Debug)]
 pub struct StoredState {
     pub common: CommonState,
-    /// Roots of the trees that must be in memory after a start.
+    /// Roots of the trees that must be in memory after the start of a pump.
     pub live: Vec<ThreadId>,
     pub store: RestingStore,
 }
 
-/// Evidence about the records up to a checkpoint. A start that has this evidence need not read
-/// these records.
+/// Evidence about the records up to a checkpoint. A pump that has this evidence at its start need
+/// not read these records.
 #[derive(Debug)]
 pub struct SnapshotEvidence {
     pub checkpoint: Checkpoint,
     pub heads: TreeHeads,
     pub coverage: MacCoverage,
     pub redactions: RedactedRecords,
-    /// Losses of records that operators accepted in recorded actions.
+    /// Losses of records. Operators have accepted each loss in a recorded action.
     pub losses: Vec<AcceptedLoss>,
     /// Signers of the checkpoints inside the journal.
     pub signers: CheckpointSigners,
@@ -466,7 +468,8 @@ fn require_signed(digest: Digest, signed: Digest) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Reads the names of the trees that must be in memory. Returns `None` if a name is invalid.
+/// Reads the roots of the trees that must be in memory. Returns `None` if a root is not a valid
+/// thread id.
 fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
     let mut query = db.prepare("SELECT name FROM live")?;
     let names = query.query_map([], |row| row.get::<_, String>(0))?;
@@ -474,8 +477,8 @@ fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
     Ok(names.iter().map(|name| ThreadId::parse(name).ok()).collect())
 }
 
-/// Writes two tables of a snapshot: the names of the trees that must be in memory, and the Bloom
-/// filter of all names.
+/// Writes two tables of a snapshot: the roots of the trees that must be in memory, and the Bloom
+/// filter of all names in the store.
 fn write_tables(store: &RestingStore, live: &[ThreadId]) -> rusqlite::Result<()> {
     let db = store.connection().expect("the store of a draft is open");
     let write = db.unchecked_transaction()?;

@@ -1,4 +1,4 @@
-//! A start that continues from a snapshot.
+//! The start of a pump from a snapshot.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use super::open::{LockedJournalDir, VerifiedJournal};
 use super::snapshot::{self, Snapshot, SnapshotEvidence, SnapshotPlace};
 use super::{JournalReader, SqliteJournal};
 
-/// The snapshot from which a start continues.
+/// The snapshot from which a pump starts.
 pub struct SnapshotStart {
     pub evidence: SnapshotEvidence,
     /// Input for the background verification of the records before the snapshot.
@@ -20,7 +20,7 @@ pub struct SnapshotStart {
 }
 
 impl LockedJournalDir {
-    /// Restores the newest snapshot that this host made of the journal. The start then verifies and
+    /// Restores the newest snapshot that this host made of the journal. The pump then verifies and
     /// replays only the records after the snapshot. Does nothing if there is no usable snapshot.
     /// The journal may be a projection.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
@@ -98,10 +98,9 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts to verify, in the background, the records up to the snapshot from which the journal
-    /// was opened. `claim` is the input of this verification, without the damage that operators
-    /// accepted in recorded actions. The function adds the losses in `known` and the redactions in
-    /// `redactions` that operators accepted, because a record after the snapshot may accept damage
-    /// before it.
+    /// was opened. `claim` is the input of this verification. The function adds the losses that
+    /// operators accepted, from `known`, and the redactions that they accepted, from `redactions`:
+    /// a record after the snapshot may accept damage in the records before the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -62,8 +62,8 @@ impl StoredNames {
         bytes
     }
 
-    /// Restores the filter from `bytes`, which [`StoredNames::to_bytes`] has written. Returns
-    /// `None` if that filter had another size.
+    /// Restores the filter that [`StoredNames::to_bytes`] has written as `bytes`. Returns `None` if
+    /// the bytes are invalid, or if the filter in them has another size than a new filter.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
         let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));

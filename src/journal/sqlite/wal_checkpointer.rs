@@ -1,8 +1,8 @@
 //! Runs WAL checkpoints of SQLite: moves the write-ahead log into the journal file on a thread
 //! beside the writer, so that the pump can continue.
 //!
-//! SQLite's automatic checkpoints are off, because SQLite would not report a failed sync. This
-//! module must not know records.
+//! SQLite's automatic checkpoints are off, because SQLite does not report if such a checkpoint
+//! fails to sync. This module must not know records.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -74,8 +74,8 @@ impl Drop for WalCheckpointer {
     }
 }
 
-/// Runs a passive WAL checkpoint on the calling thread: copies frames of the write-ahead log into
-/// the database file, as far as this is possible without waiting for readers.
+/// Runs a passive WAL checkpoint on the OS thread of the caller: copies frames of the write-ahead
+/// log into the database file, as far as this is possible without waiting for readers.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

@@ -89,7 +89,7 @@ impl JournalReader {
     }
 
     /// Visits the record at `head`, and then each record before it in its tree, until `visit`
-    /// breaks or the first record of the tree was visited.
+    /// returns `ControlFlow::Break` or the first record of the tree was visited.
     ///
     /// # Errors
     ///

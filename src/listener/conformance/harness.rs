@@ -105,7 +105,7 @@ impl TrialHarness {
     }
 
     /// Pauses a program on NATS. When the program continues, it finds all messages that were sent
-    /// during the pause at once, such as a delivery with its cancel.
+    /// during the pause at once, such as a delivery and the cancel message for it.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
@@ -195,7 +195,7 @@ impl Drop for NatsProgram {
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings with which the program runs as a child process. The host does not restart
-/// the process after an exit. So an unexpected exit fails the check.
+/// the process after an exit, so the kit notices an unexpected exit and fails the check.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();

@@ -1,5 +1,6 @@
-//! Checks a program directly on its pipes, without a host. The kit decides how many bytes the
-//! program can read at a time. So no result depends on whether the kit or the program is faster.
+//! Checks a program directly on its pipes, without the host that delivers calls in an organism. The
+//! kit decides how many bytes the program can read at a time. So no result depends on whether the
+//! kit or the program is faster.
 
 use std::time::Duration;
 
@@ -66,8 +67,8 @@ impl<'t> PipedProgram<'t> {
         self.ends_without_more().await
     }
 
-    /// Sends a delivery together with its cancel, and checks the program's answers. The program
-    /// must answer the delivery exactly once, and must not answer the cancel.
+    /// Sends a delivery together with the cancel message for it, and checks the program's answers.
+    /// The program must answer the delivery exactly once, and must not answer the cancel message.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);

@@ -47,8 +47,8 @@ impl NatsSender {
         published.map_err(|error| error.kind())
     }
 
-    /// Publishes a message. If the send buffer is full, blocks the calling thread until the buffer
-    /// has room.
+    /// Publishes a message. If the send buffer is full, blocks the OS thread of the caller until
+    /// the buffer has room.
     fn publish_now(
         &self,
         subject: &str,
@@ -114,7 +114,7 @@ impl DeliveryTask {
         })
     }
 
-    /// Whether the headers of a cancel message name this delivery.
+    /// Whether a cancel message with these headers cancels this delivery.
     pub fn is_named(&self, headers: &HeaderMap) -> bool {
         let is = |name: &'static str, text: &str| {
             headers.get(name).is_some_and(|value| value.as_str() == text)

@@ -168,7 +168,8 @@ impl HttpConnection {
         .await
     }
 
-    /// Parses the head of the response if it is complete. Skips interim (1xx) heads.
+    /// Parses the head of the response, and skips interim (1xx) heads. Returns `None` if the head
+    /// has not arrived completely.
     fn head(&mut self) -> Result<Option<ResponseHead>, HttpError> {
         loop {
             let mut headers = [EMPTY_HEADER; limits::HTTP_HEADERS_MAX];

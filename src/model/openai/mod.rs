@@ -9,7 +9,7 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
-/// Wire format of chat completions, with the deviations of one provider.
+/// Wire format of chat completions, with one provider's deviations from OpenAI's format.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     pub quirks: OpenAiQuirks,

@@ -47,10 +47,10 @@ struct OpenAiChoice<'a> {
 struct OpenAiDelta<'a> {
     #[serde(rename = "content", borrow, default)]
     content: Option<DeltaContent<'a>>,
-    /// Reasoning text, under the key that DeepSeek and vLLM use.
+    /// Reasoning text, under the key that DeepSeek and vLLM use; `None` if this key is absent.
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<JsonText<'a>>,
-    /// Reasoning text of providers that use the key `reasoning` instead of `reasoning_content`.
+    /// Reasoning text, under the key that some other providers use; `None` if this key is absent.
     #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
@@ -72,7 +72,7 @@ enum DeltaContent<'a> {
 struct ContentPart<'a> {
     #[serde(rename = "text", borrow, default)]
     text: Option<JsonText<'a>>,
-    /// Reasoning text, under the key that Mistral uses.
+    /// Reasoning text, under the key that Mistral uses; `None` if this key is absent.
     #[serde(rename = "thinking", borrow, default)]
     thinking: Option<Vec<ContentPart<'a>>>,
 }

@@ -8,8 +8,8 @@ use crate::model::request::{ChatRole, ModelRequest};
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
 /// Returns the nonce of the model turn that `request` serves; `None` if the turn has no nonce. If
-/// it has one, the last text of the request shows the start tag of the element for the model's
-/// report, such as `<NONCE-FINAL format="xml">` with the nonce in place of `NONCE`.
+/// the turn has a nonce, the last text of the request shows the start tag of the element for the
+/// model's report, such as `<NONCE-FINAL format="xml">` with the nonce in place of `NONCE`.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

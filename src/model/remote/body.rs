@@ -13,7 +13,7 @@ pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     answer.status() == 200 && !is_other
 }
 
-/// The beginning of a response body. It is kept until the first event was read.
+/// The beginning of a response body. It is kept until the first event is read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     kept: Vec<u8>,
@@ -35,7 +35,8 @@ impl AnswerHead {
         self.kept = Vec::new();
     }
 
-    /// Returns the kept body if it is a JSON document or an HTML page instead of a stream.
+    /// Returns the kept beginning of the body if it is a JSON document or an HTML page. Otherwise
+    /// returns `None`, because the body may be a stream.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

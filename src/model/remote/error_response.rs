@@ -20,7 +20,8 @@ const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a serve
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
-    /// Type of the error, such as `rate_limit_error`, or its number.
+    /// Type, code and status of the error, as far as the server states them, such as
+    /// `rate_limit_error`.
     kind: String,
 }
 
@@ -187,7 +188,7 @@ pub(super) fn looks_like_html(text: &[u8]) -> bool {
         .any(|tag| head.starts_with(tag))
 }
 
-/// Returns the title of an HTML page, which usually describes the error.
+/// Returns the title of an HTML page. Such a title usually describes the error.
 fn title(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let lower = text.to_ascii_lowercase();

@@ -19,7 +19,7 @@ pub struct ProviderPreset {
 /// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireFormat {
-    /// Chat completions, with the provider's deviations.
+    /// Chat completions, with the provider's deviations from OpenAI's format.
     #[serde(rename = "openai")]
     OpenAi(OpenAiQuirks),
     /// Anthropic's messages API.
@@ -42,9 +42,9 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the provider reports the token usage of a stream only to requests with the parameter
-    /// `stream_options`. If false, the provider always reports the usage, and rejects this
-    /// parameter.
+    /// Whether the provider reports the token usage of a stream only in response to requests with
+    /// the parameter `stream_options`. If false, the provider always reports the usage, and rejects
+    /// this parameter.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.

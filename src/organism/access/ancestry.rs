@@ -16,7 +16,7 @@ use crate::mutant::mutant;
 const GENERATIONS_MAX: usize = 64;
 
 /// Maximum number of walks up the parents of one process. A walk is repeated if the parents change
-/// meanwhile.
+/// during the walk.
 const LOOKS_MAX: usize = 8;
 
 /// Ancestry of a process: whether this organism or another program started the process, as far as

@@ -1,5 +1,5 @@
-//! Finds out whether a process that an organism hosts is at the other end of a TCP connection on
-//! loopback.
+//! Finds out whether a hosted process, that is, one that a pump of this organism has started, is at
+//! the other end of a TCP connection on loopback.
 //!
 //! The owner of a socket can be found only on an operating system that lists the sockets and the
 //! open files of processes (Linux). On other systems, the owner is unknown, and the requester must
@@ -55,7 +55,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 }
 
 /// Searches once for the owner of a client's socket. Returns whether a hosted process owns the
-/// socket, or `None` if the processes changed during the search.
+/// socket, or may own it if no list shows the owner. Returns `None` if the processes changed during
+/// the search.
 fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
     // The client closed the connection after its request. It reads no response, and its processes
     // may be gone before anyone looks at them.
@@ -124,7 +125,8 @@ fn is_of_login(pid: i32, uid: u32) -> bool {
     uid != 0 && user_of(pid) == Some(uid) && parent.is_some_and(|it| user_of(it) == Some(0))
 }
 
-/// Returns the effective user of a process.
+/// Returns the effective user of a process; `None` if it cannot be read, usually because the
+/// process has exited.
 fn user_of(pid: i64) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -140,7 +142,8 @@ fn pump_of(journal: &Path) -> Option<u32> {
     }
 }
 
-/// Returns the socket whose local end is `peer` and whose remote end is `server`.
+/// Returns the socket whose local end is `peer` and whose remote end is `server`. Returns `None` if
+/// the system lists no such socket.
 fn socket_of(peer: SocketAddr, server: SocketAddr) -> Option<ClientSocket> {
     let ends = (canonical(peer), canonical(server));
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
@@ -163,8 +166,8 @@ fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
-/// Parses an address with a port, such as `0100007F:1E25`. The address consists of words in the
-/// processor's byte order.
+/// Parses an address with a port from `/proc/net/tcp`, such as `0100007F:1E25`. The address
+/// consists of words in the processor's byte order. Returns `None` if the text is invalid.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -1,10 +1,11 @@
 //! Access rules of the control socket. The rules rely on what the operating system reports about
 //! the caller, and never on claims in a request.
 //!
-//! A process that this organism has started is refused, and so are its descendants. The one
-//! exception is a listener to which the config assigns a client, that is, a name for a sender of
-//! requests. The processes of this listener may send requests as that client and watch the client's
-//! threads. A caller of unknown ancestry needs a client's secret or an operator's signature.
+//! A hosted process, which this organism has started directly or through other processes, is
+//! refused. The one exception is a listener to which the config assigns a client, that is, a name
+//! for a sender of requests. The processes of this listener may send requests as that client and
+//! watch the client's threads. A caller of unknown ancestry needs a client's secret or an
+//! operator's signature.
 
 mod ancestry;
 mod loopback_peer;
@@ -45,7 +46,7 @@ const UNKNOWN_LISTENER: &str = "hosted-process";
 #[derive(Debug, Clone)]
 pub struct SocketCaller {
     ancestry: ProcessAncestry,
-    /// User id of the process on this host.
+    /// User id of the process on this machine; `None` if the operating system does not report it.
     uid: Option<u32>,
 }
 
@@ -59,21 +60,21 @@ pub struct DeniedCaller {
 /// Access rules of the control socket under one config.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
-    /// Name of the organism, which all of its hosts share.
+    /// Name of the organism, which is the same on all of its machines.
     organism: String,
-    /// The hosted listeners, each with its own client if it has one.
+    /// The listeners of the config. Each has the client that the config assigns to it, if any.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts that models write. Each of these clients sees only the texts
-    /// in its own threads.
+    /// Clients that may see the texts of models. Each of these clients sees only the texts in its
+    /// own threads.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
     /// Data directory of this organism. Pumps with journals in this directory mark every process
     /// that they start.
     data: PathBuf,
-    /// Directory with the signing key of this host.
+    /// Directory with the signing key of this machine.
     state: PathBuf,
-    /// Public keys of the other hosts of the organism.
+    /// Public keys of the other machines on which the organism runs.
     known_hosts: Vec<String>,
 }
 
@@ -203,9 +204,10 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Whether an operator of this config has recently signed this subscription. The signature must
-    /// name a journal on this host. A signature may be used several times, because a subscription
-    /// changes nothing: the nonce of the signature is not recorded.
+    /// Whether an operator of this config has recently signed this subscription to live events. The
+    /// signature must name a journal on this machine. The nonce of the signature is not recorded,
+    /// so the signature can be used several times. This is harmless: a subscription changes
+    /// nothing.
     fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -217,15 +219,16 @@ impl AccessRules {
         })
     }
 
-    /// Whether a subscription that names a client also contains the secret of this client.
+    /// Whether a subscription to live events that names a client also contains the secret of this
+    /// client.
     fn is_client_proved(&self, live: &LiveRequest) -> bool {
         let client = live.client.as_ref();
         client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
     }
 
-    /// Sets the rights of the reader of an accepted subscription. An operator sees all threads and
-    /// texts. A client sees its own threads, and the texts of models in these threads only if the
-    /// config permits this.
+    /// Sets what the sender of an accepted subscription to live events may see. An operator sees
+    /// all threads, with the texts of models. A client sees its own threads, and the texts of
+    /// models in these threads only if the config permits this.
     fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
         if is_operator {
             live.client = None;
@@ -239,8 +242,9 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
-    /// Signs the rights of a subscription's reader, for the pumps on other hosts. Without a
-    /// readable key the rights stay unsigned, and the pumps on other hosts refuse the subscription.
+    /// Signs the rights that a subscription to live events grants its sender, so that pumps on
+    /// other machines accept them. If this machine has no readable key, the rights stay unsigned,
+    /// and those pumps refuse the subscription.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -254,7 +258,8 @@ impl AccessRules {
         live.host = signed.ok().flatten();
     }
 
-    /// Whether a host of this organism has signed the rights that the subscription `live` contains.
+    /// Whether a known machine of this organism has signed the rights that the subscription `live`
+    /// contains.
     fn is_vouched(&self, live: &LiveRequest) -> bool {
         if mutant("take-any-grant") {
             return live.granted.is_some();
@@ -267,8 +272,8 @@ impl AccessRules {
         self.is_host_known(signature) && signature.holds(&judgement, Time::now())
     }
 
-    /// Whether the key that a signature names is the key of this host, or the key of another host
-    /// that the config names.
+    /// Whether the key that a signature names is the key of this machine, or the key of another
+    /// machine that the config names.
     fn is_host_known(&self, signature: &HostSignature) -> bool {
         let is_own = || {
             let own = CheckpointKey::read(&self.state).ok().flatten();
@@ -277,9 +282,10 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of a reader whose subscription came over NATS and was accepted. Keeps the
-    /// rights if another host of the organism has already set and signed them. A client that has
-    /// not proved its identity sees only the states of model calls, and no texts.
+    /// Sets what the sender of a subscription to live events may see, after the subscription came
+    /// over NATS and was accepted. Keeps the rights if another machine of the organism has already
+    /// set and signed them. A client that has not proved its identity sees only the states of model
+    /// calls, and no texts.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -294,8 +300,8 @@ impl AccessRules {
         }
     }
 
-    /// Returns the error message for a subscription that is refused, because its sender has not
-    /// proved the right to watch.
+    /// Returns the error message for a subscription to live events that is refused, because its
+    /// sender has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -340,10 +346,10 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
-    /// send requests at all. If a client has a secret, it must send the secret with each payload
-    /// and with each subscription to its threads. A subscription that names no client must be
-    /// signed by an operator. A subscription is also accepted if another host of the organism has
-    /// checked and signed it.
+    /// send requests at all. If a client has a secret, it must send the secret with each payload,
+    /// and with each subscription to live events of its threads. A subscription that names no
+    /// client must be signed by an operator. A subscription is also accepted if another machine of
+    /// the organism has checked and signed it.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -374,7 +380,7 @@ impl AccessRules {
     }
 
     /// Adds proof to an accepted request before it goes to a pump in another process. A submission
-    /// gets the secret of its client. A subscription gets the rights of its reader. In an
+    /// gets the secret of its client. A subscription gets the rights of its sender. In an
     /// operator's request, the acting person is set to the user at the other end of the socket,
     /// even if the request names another person.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {

@@ -69,9 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed attempts to copy a checkpoint, at the last check that found no
-    /// checkpoint waiting for its copy. If checkpoints wait at a later check and the total has
-    /// grown, the follower reports that checkpoints cannot be copied.
+    /// Total number of failed copies of checkpoints at the last check that found no checkpoint
+    /// waiting to be copied. If checkpoints wait at a later check and the total is then higher, the
+    /// follower reports that they cannot be copied.
     copy_failures: u64,
 }
 
@@ -208,8 +208,8 @@ impl AlertFollower {
         }
     }
 
-    /// Restores the alerts that earlier runs recorded. Then chooses the position from which the
-    /// follower searches the records for further causes of alerts.
+    /// Restores the alerts that earlier runs of the organism recorded. Then chooses the position
+    /// from which the follower searches the records for further causes of alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -254,8 +254,8 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Queries the pump for the calls that wait for a person. Calls that begin to wait later are
-    /// found in the records.
+    /// Queries the pump for the calls that wait for a person now. The records show the follower
+    /// which calls begin to wait later.
     fn recall_waiting(&mut self) {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
@@ -272,8 +272,8 @@ impl AlertFollower {
         }));
     }
 
-    /// Requests that the pump record the alert that an earlier run could not record, if there is
-    /// one.
+    /// If an earlier run of the organism raised an alert that it could not record, requests that
+    /// the pump record this alert now.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();
@@ -362,8 +362,8 @@ impl AlertFollower {
         self.record(result_of(report, result), AfterRecord::Nothing);
     }
 
-    /// Starts the alert command for the oldest reports. Runs only one command at a time for each
-    /// alert.
+    /// Starts the alert command for the oldest reports in the queue. Never runs the command for two
+    /// reports about the same alert at the same time.
     fn start_commands(&mut self) {
         while self.running.len() < limits::ALERT_COMMANDS_MAX {
             let next =
@@ -456,7 +456,8 @@ async fn until(time: Option<Time>) {
     }
 }
 
-/// Finds the request of a call in the records of its tree, up to `record`.
+/// Finds the request of a call in the records of its tree, up to `record`. Returns `None` if the
+/// records cannot be read, or if a limited number of them does not contain the request.
 fn request_of(reader: &JournalReader, record: &Record, call: CallId) -> Option<CallRequest> {
     let mut found = None;
     let mut visited = 0;

@@ -44,7 +44,7 @@ pub(super) struct AlertSource {
     /// Closes when the pump has ended.
     pub ended: watch::Receiver<()>,
     pub mark: PumpMark,
-    /// Time of the last record before this start.
+    /// Time of the last record before this start of the organism.
     pub last_time: Time,
 }
 
@@ -78,7 +78,8 @@ impl AlertMetrics {
     }
 }
 
-/// The watch for alerts of one pump. A reload of the config starts, changes or ends the watch.
+/// The watch for alerts of one pump: a thread that finds causes of alerts, if the config declares
+/// alerts. A reload of the config starts, changes or ends this thread.
 pub(super) struct AlertWatch {
     source: AlertSource,
     metrics: Arc<AlertMetrics>,

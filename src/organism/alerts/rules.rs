@@ -87,10 +87,10 @@ pub struct AlertRules {
     /// For each kind of alert, the times at which alerts were raised within the time window of the
     /// config.
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
-    /// Alerts that earlier runs raised and that are on record.
+    /// Ids of alerts that earlier runs of the organism raised and recorded.
     known: HashSet<AlertId>,
     counted: BTreeMap<AlertKey, Position>,
-    /// The finished reports, in order. [`AlertRules::take_reports`] returns them next.
+    /// The reports that [`AlertRules::take_reports`] has not returned yet, in order.
     reports: Vec<AlertReport>,
 }
 
@@ -487,7 +487,7 @@ impl AlertRules {
     }
 
     /// Returns the next time at which [`AlertRules::tick`] must be called, because it may then
-    /// raise or end an alert.
+    /// raise or end an alert. Returns `None` if time alone changes no alert.
     pub fn next_tick(&self) -> Option<Time> {
         let window = self.config.window;
         let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));

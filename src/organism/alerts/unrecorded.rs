@@ -24,7 +24,7 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) struct UnrecordedAlert {
     #[serde(rename = "report")]
     pub report: AlertReport,
-    /// Why the command failed; `None` if the command accepted the report.
+    /// Why the alert command failed; `None` if the command accepted the report.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error lies in the journal itself. False if another process writes the journal, or if
-/// the connection to NATS failed.
+/// Whether the error shows a fault of the journal itself. False if another process writes the
+/// journal, or if the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

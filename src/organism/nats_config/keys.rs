@@ -16,7 +16,7 @@ pub enum KeyRotation {
     Renew,
     /// Makes the old key invalid.
     Retire,
-    /// Makes a new key, and makes the old key invalid immediately, because it was exposed.
+    /// Makes a new key, and immediately invalidates the old key, which was exposed.
     Revoke,
 }
 

@@ -22,7 +22,8 @@ pub struct ServerNode {
 pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Certificate authority of the other servers' certificates, if the cluster uses TLS.
+    /// Certificate authority that signed the certificates of the other servers; `None` if the
+    /// cluster does not use TLS.
     pub ca: Option<PathBuf>,
 }
 

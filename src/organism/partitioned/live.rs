@@ -79,8 +79,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until the subscription ends. Returns the reason if it
-    /// ended because the partition was unavailable.
+    /// Queues the events of one subscription until the subscription ends. If it ended because the
+    /// partition was unavailable, returns the reason; otherwise, returns `None`.
     async fn subscribe(
         &self,
         request: LiveRequest,
@@ -118,7 +118,8 @@ struct PartitionWatch {
     /// first. Becomes true when the first subscription begins or the reader gets an `Unwatched`
     /// event, whichever happens first.
     has_gap: bool,
-    /// The last reason for missing events that was reported to the reader.
+    /// The last reason for missing events that was reported to the reader; `None` if no reason was
+    /// reported since the last subscription began.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

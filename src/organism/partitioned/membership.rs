@@ -33,8 +33,8 @@ pub(super) struct GroupMembership {
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover that this process began: the partition, the receiving member, and the
-    /// time. Cleared when that member announces that it has the partition.
+    /// The handover that this process began and that is not complete: the partition, the receiving
+    /// member, and the time of the beginning. `None` if no handover is under way.
     given: Option<(u32, MemberId, Instant)>,
     /// Members that did not take over a partition in time, each with the time at which this process
     /// noticed the failure.
@@ -110,8 +110,8 @@ impl GroupMembership {
         }
     }
 
-    /// Logs a warning about a member with another config. If the configs differ, the processing of
-    /// a message depends on which process owns the message's partition.
+    /// Logs a warning if `entry` announces a member with another config than this process. The
+    /// processing of a message would then depend on which process owns the message's partition.
     fn warn_of(&mut self, entry: &MemberAnnouncement) {
         let is_news = entry.config != self.digest() && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
@@ -163,8 +163,8 @@ impl GroupMembership {
         }
     }
 
-    /// Forgets the last handover if it is complete or timed out. Returns whether a handover is
-    /// still under way.
+    /// Forgets the handover of this process if it has ended: the receiver has the partition, is
+    /// gone, or did not take the partition in time. Returns whether a handover is still under way.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -191,7 +191,8 @@ impl GroupMembership {
 #[derive(Default)]
 struct LiveMembers {
     entries: BTreeMap<MemberId, (MemberAnnouncement, Instant)>,
-    /// Time at which the members, or their partitions, last changed.
+    /// Time at which the members, or their partitions, last changed; `None` before the first
+    /// announcement.
     changed: Option<Instant>,
 }
 
@@ -238,8 +239,8 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now. No handover is due for some time after a change in the
-    /// members or their partitions, so that every member learns of the change first.
+    /// Returns the handover that is due now, or `None`. No handover is due for some time after a
+    /// change in the members or their partitions, so that every member learns of the change first.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

@@ -23,8 +23,8 @@ pub struct PartitionMap {
     /// For each partition, the process that runs its pump. Every request reads this list, and the
     /// workers write it. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
-    /// For each partition, the last position of its journal that this host can read. Empty once the
-    /// last worker has ended.
+    /// For each partition, the last position of its journal that can be read on this machine. Empty
+    /// once the last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
     /// Wakes the tasks that wait until a partition has a new owner.
@@ -187,7 +187,7 @@ impl PartitionMap {
         self.arrivals.notify_waiters();
     }
 
-    /// Records that this host can now read the partition's journal up to `position`.
+    /// Records that the partition's journal can now be read on this machine up to `position`.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
         if let Some(recorded) = self.recorded().get(partition as usize) {
             recorded.send_replace(position);
@@ -195,13 +195,13 @@ impl PartitionMap {
     }
 
     /// Ends all tasks that follow the journals, because no more records will become readable on
-    /// this host.
+    /// this machine.
     pub(super) fn end_followers(&self) {
         self.recorded().clear();
     }
 
     /// Whether all tasks that follow the journals must end, because no more records become readable
-    /// on this host.
+    /// on this machine.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }
@@ -295,8 +295,8 @@ impl PartitionMap {
         }
     }
 
-    /// Reports to the requester how far this host can read the journal of each partition, until the
-    /// last worker has ended.
+    /// Reports to the requester up to which position the journal of each partition can be read on
+    /// this machine. Returns when the last worker has ended.
     async fn follow(&self, responses: &ResponseSender) -> Result<(), Error> {
         let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
         if journals.is_empty() {

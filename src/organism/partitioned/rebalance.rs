@@ -47,8 +47,8 @@ pub struct PartitionHandover {
     pub of: BTreeSet<u32>,
 }
 
-/// Returns the handover that is due. All processes that know the same announcements compute the
-/// same handover.
+/// Returns the handover that is due, or `None` if none is due. All processes that know the same
+/// announcements compute the same handover.
 pub fn due<'a>(
     members: impl Iterator<Item = &'a MemberAnnouncement> + Clone,
 ) -> Option<PartitionHandover> {

@@ -249,9 +249,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits for as long as a planned handover may wait for deliveries in flight. This is
-    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop during the wait, the wait lasts at
-    /// most [`limits::DRAIN_TIMEOUT`] from then on.
+    /// Waits for [`limits::HANDOVER_DRAIN`], the time that a planned handover leaves for deliveries
+    /// in flight. If the process begins to stop during the wait, the wait lasts at most
+    /// [`limits::DRAIN_TIMEOUT`] from then on.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -344,7 +344,8 @@ impl LeaseWait<'_> {
         }
     }
 
-    /// Follows the stream until the lease is free, then takes the lease.
+    /// Follows the stream until the lease is free, then takes the lease. Returns `None` if the
+    /// config was reloaded before, or if the wait was stopped.
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };

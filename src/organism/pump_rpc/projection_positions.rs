@@ -80,7 +80,8 @@ impl PumpRpc {
     }
 }
 
-/// Reads the partition that a request concerns.
+/// Reads the partition that a request concerns from its subject; `None` if the subject names no
+/// partition.
 fn partition_of(question: &Message) -> Option<usize> {
     question.subject.rsplit('.').next()?.parse().ok()
 }

@@ -100,7 +100,7 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Requests of which a part of the chunks has not arrived yet, by the inbox for the response.
+/// Requests whose chunks have not all arrived yet. The key is the inbox for the response.
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
@@ -219,7 +219,7 @@ impl RequestHandler {
 
 impl RequestHandler {
     /// Sends the events of the live channel until the reader leaves. Regular heartbeats show
-    /// whether the reader is still there: if the reader's inbox has no subscriber, the servers
+    /// whether the reader is still there: if the reader's inbox has no subscriber, the NATS servers
     /// reply to the heartbeat's reply subject.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
@@ -278,8 +278,8 @@ impl InboxWriter<'_> {
         self.publish(chunk).await;
     }
 
-    /// Publishes a heartbeat. If the inbox has no subscriber, the servers publish a reply to the
-    /// subject `absences`.
+    /// Publishes a heartbeat. If the inbox has no subscriber, the NATS servers publish a reply to
+    /// the subject `absences`.
     async fn ask_for_presence(&mut self, absences: &str) {
         let beat = self.encoder.encode(ChunkKind::Heartbeat, b"");
         let inbox = self.inbox.clone();

@@ -28,13 +28,13 @@ pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
     /// A core that equals `core` but has no schedules. No record states whether the pump ran
-    /// schedules. So if `core` does not produce the boot record of the epoch, this core is tried.
-    /// After the boot record, this field is `None`.
+    /// schedules. So if `core` does not produce the boot record of the epoch, the decider tries
+    /// this core instead. After the boot record, this field is `None`.
     without_schedules: Option<Core>,
     /// Gates of earlier configs. If an attempt was in flight at a reload, its answer is still
     /// checked by the gate that was in force before the reload.
     earlier: EarlierGates,
-    /// Config of a reload, if the next record is the record of this reload.
+    /// Config of a reload, if the next record is the record of this reload; otherwise `None`.
     next: Option<CoreConfig>,
 }
 

@@ -29,7 +29,7 @@ pub struct ReplayReport {
     #[serde(rename = "epochs")]
     pub epochs: Vec<ReplayedEpoch>,
     /// The first difference between a record and its recomputed form. The replay ended at this
-    /// record.
+    /// record. `None` if no difference was found.
     #[serde(rename = "difference", skip_serializing_if = "Option::is_none")]
     pub difference: Option<DecisionDifference>,
 }
@@ -53,7 +53,7 @@ pub struct ReplayedEpoch {
     /// Number of records that were checked and applied to the state, but not recomputed.
     #[serde(rename = "folded")]
     pub folded: u64,
-    /// Why some records were not recomputed.
+    /// Why some records were not recomputed; `None` if all were.
     #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
     pub reason: Option<UndecidedReason>,
 }
@@ -212,8 +212,8 @@ impl DecisionDifference {
         })
     }
 
-    /// Describes the difference for a record that could not be recomputed. Either the gate refuses
-    /// a payload of its input, or a part of the input is missing.
+    /// Describes the difference for a record that could not be recomputed, because the gate refuses
+    /// a payload of its input, or because a part of the input is missing.
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
                        the input is missing";

@@ -35,16 +35,20 @@ pub use judge::{JudgeDecision, ResultsJudgement, TrialJudge};
 /// Options of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct TrialOptions {
-    /// Model that every agent uses instead of its model in the config.
+    /// Model that every agent uses instead of its model in the config; `None` if each agent keeps
+    /// its own model.
     pub model: Option<String>,
-    /// Listeners that may be called in the trial. They receive the calls for which the record has
-    /// no result.
+    /// Listeners that may be called in the trial. They receive the calls for which no result is
+    /// recorded.
     pub live: Vec<ListenerName>,
-    /// Maximum tokens that all threads of the trial may use together.
+    /// Maximum tokens of all threads of the trial together; `None` for no such limit. Without
+    /// `tokens` and `money`, the trial calls no model on the network.
     pub tokens: Option<u64>,
-    /// Maximum money that all threads of the trial may cost together.
+    /// Maximum cost of all threads of the trial together; `None` for no such limit. Without
+    /// `tokens` and `money`, the trial calls no model on the network.
     pub money: Option<Money>,
-    /// The agent that decides whether differing results mean the same.
+    /// The agent that decides whether differing results mean the same; `None` if the trial has no
+    /// judge.
     pub judge: Option<TrialJudge>,
 }
 
@@ -70,7 +74,8 @@ impl TrialOptions {
         self.tokens.is_some() || self.money.is_some()
     }
 
-    /// Returns the part of the trial's budget that is left after `spent`.
+    /// Returns the part of the trial's budget that is left after `spent`. Returns `None` if the
+    /// trial has no budget, so that it calls no model on the network.
     fn allotment(&self, spent: Spending) -> Option<Allotment> {
         let tokens = self.tokens.map(|most| most.saturating_sub(spent.tokens));
         let money = self.money.map(|most| Money(most.0.saturating_sub(spent.money.0)));
@@ -245,7 +250,8 @@ impl Trial<'_> {
     }
 
     /// If the results of a thread differ from the recorded results, lets the judge decide whether
-    /// both results mean the same.
+    /// both results mean the same. Returns `None` if the results are equal, if the trial has no
+    /// judge, or if one of the journals lacks the thread.
     async fn judge(
         &mut self,
         tried: &TrialThread,

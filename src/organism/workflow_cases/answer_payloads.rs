@@ -1,4 +1,4 @@
-//! Turns the text of a case's answer into payloads.
+//! Turns the text of an answer in a test case into payloads.
 //!
 //! If an element has no namespace, and the sender may write a payload with the same local name, the
 //! element gets the namespace of that payload. The schema decides whether the children of the
@@ -11,8 +11,8 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Converts `text` to payloads. A case gives this text as the answer of `sender` to `request`. If
-/// an agent's text contains no payload that the agent may write, the whole text is the agent's
+/// Converts `text` to payloads. A test case gives this text as the answer of `sender` to `request`.
+/// If an agent's text contains no payload that the agent may write, the whole text is the agent's
 /// final answer.
 ///
 /// # Errors

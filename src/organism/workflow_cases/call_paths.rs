@@ -1,8 +1,9 @@
-//! Paths of calls, with which a case names the calls of a run.
+//! Paths of calls, by which a test case names the calls of a run.
 //!
-//! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. The path of a call that
-//! an agent makes for a goal is the goal's path and the name of the listener: `draft_1/search`. The
-//! path of a call that undoes an earlier call is `undo_` and the path of the earlier call.
+//! The path of a goal consists of the labels of its thread: `draft_1`, `leg.room`. The path of a
+//! call that an agent makes for a goal is the goal's path, a slash and the name of the listener:
+//! `draft_1/search`. The path of a call that undoes an earlier call is `undo_` and the path of the
+//! earlier call.
 
 use std::collections::HashMap;
 
@@ -61,7 +62,8 @@ impl<'a> CallPaths<'a> {
     }
 }
 
-/// Returns the call that is undone in the thread with this label.
+/// Returns the call that is undone in the thread with this label. Returns `None` if no call is
+/// undone in this thread.
 fn undone_call(label: &str) -> Option<CallId> {
     // If the label was taken, a number follows the id.
     let id = label.strip_prefix(UNDO)?.get(..36)?;

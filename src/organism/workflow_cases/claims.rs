@@ -1,4 +1,4 @@
-//! Compares the run of a case with what the case expects.
+//! Compares the run of a test case with the expectations of the case.
 
 use super::record::{CaseCall, CaseRecord};
 use super::{failed, texts_of};
@@ -22,7 +22,7 @@ enum RunEnd {
     Failed { goal: String, code: String, reason: String },
 }
 
-/// Adds a problem for each expectation of the case that the run does not meet.
+/// Adds a problem for each expectation of the test case that the run does not meet.
 pub fn check(
     case: &WorkflowCase,
     config: &Config,
@@ -219,9 +219,9 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
 }
 
 /// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, all paths
-/// that begin with the text before the `*` are forbidden. Otherwise, `never` is a path, and this
-/// path and all its parts are forbidden (see [`is_part`]). `goals` contains the goal ids of the
-/// case's workflow, and the goal ids of all workflows.
+/// that begin with the text before the `*` are forbidden. Otherwise, `never` is a path. It and all
+/// paths beneath it are then forbidden (see [`is_part`]). `goals` contains the goal ids of the
+/// tested workflow, and then the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -241,9 +241,9 @@ fn check_never(
 }
 
 /// Whether `path` is the path `whole` or lies beneath it. The labels of both paths are compared one
-/// by one with [`is_run_of`]. So `draft` also includes the path `draft_2` of the second pass of the
-/// goal, and the path `draft/search` of a call that the goal's agent makes. `goals` are the goal
-/// ids that the first label can name, and `nested` those that later labels can name.
+/// by one with [`is_run_of`]. So the path `draft` also covers `draft_2`, the second pass of the
+/// goal, and `draft/search`, a call that the goal's agent makes. `goals` are the goal ids that the
+/// first label can name, and `nested` the goal ids that later labels can name.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -256,12 +256,12 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `whole` of a case covers the thread label `step` of a run. A thread label is
-/// the id of a goal with optional suffixes: `draft_2` is the second pass of the goal `draft`, and
-/// `draft-1` a further run after a retry or a correction. If `whole` is the id of a goal, it covers
-/// all labels of this goal. Otherwise, it covers itself and its further runs: `draft_2` also covers
-/// `draft_2-1`. If `step` begins with the ids of several goals, it is a label of the goal with the
-/// longest id.
+/// Whether the label `whole` in a test case covers the thread label `step` of a run. A thread label
+/// is the id of a goal with optional suffixes: `draft_2` is the second pass of the goal `draft`,
+/// and `draft-1` a further run after a retry or a correction. If `whole` is the id of a goal, it
+/// covers all labels of this goal. Otherwise, it covers itself and its further runs: `draft_2` also
+/// covers `draft_2-1`. If `step` begins with the ids of several goals, it is a label of the goal
+/// with the longest id.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

@@ -1,5 +1,5 @@
-//! The host of a listener or an agent in a case. The case answers in place of the listener. So the
-//! host keeps each delivery until the runner takes the delivery.
+//! The host of a listener or an agent in a test case, which answers in its place. The host keeps
+//! each delivery until the runner of the test case takes the delivery.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use crate::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 
-/// Deliveries that wait for an answer of the case, oldest first.
+/// Deliveries that wait for an answer from the test case, oldest first.
 #[derive(Clone, Default)]
 pub struct PendingDeliveries(Arc<Mutex<CaseQueue>>);
 
@@ -46,7 +46,8 @@ impl PendingDeliveries {
         self.queue().waiting.clone()
     }
 
-    /// Takes a delivery out of the queue. Returns `None` if the delivery was cancelled meanwhile.
+    /// Takes a delivery out of the queue. Returns `None` if the delivery was cancelled and is no
+    /// longer in the queue.
     pub fn take(&self, call: CallId, attempt: Attempt) -> Option<ScriptedDelivery> {
         let mut queue = self.queue();
         let at = queue.waiting.iter().position(|pending| pending.is(call, attempt))?;
@@ -70,7 +71,7 @@ fn cancelled() -> AttemptFailure {
     AttemptFailure::Crashed { detail: "nothing waits for it any more".to_owned() }
 }
 
-/// The host of one listener or agent in a case.
+/// The host of one listener or agent in a test case.
 pub struct CaseHost {
     listener: ListenerName,
     sink: Arc<dyn Sink>,

@@ -1,5 +1,5 @@
-//! The facts about a run that a case checks: the calls of the run by path, and the messages of the
-//! call that started the run.
+//! The facts about a run that a test case checks: the calls of the run by path, and the messages of
+//! the call that started the run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ids::{CallId, ListenerName};
 use crate::thread::{Fact, Record};
 use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition};
 
-/// The record of one run.
+/// The record of one workflow run.
 pub struct CaseRecord {
     /// Every call beneath the run, in journal order.
     pub calls: Vec<CaseCall>,
@@ -67,7 +67,7 @@ impl CaseRecord {
         Self { calls, messages }
     }
 
-    /// Returns the request of the run.
+    /// Returns the request of the run; `None` if the tree has no run.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.messages.first()
     }

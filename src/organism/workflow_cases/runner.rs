@@ -1,4 +1,5 @@
-//! Carries out the run of a case: one step at a time, in an order that depends on the case alone.
+//! Carries out the run of a test case: one step at a time, in an order that depends on the case
+//! alone.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -33,14 +34,13 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Call paths of the calls that waited at the last step for an answer from the case. A call
-    /// path names a call of the run. Each of the calls was delivered to a listener, or waited for a
-    /// person.
+    /// Call paths of the calls that waited for an answer from the test case at the last step. Each
+    /// of these calls was delivered to a listener, or waited for a person.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
 
-/// Result of a wait until the run of a case comes to rest.
+/// Result of waiting until no listener works on a delivery of the test case any more.
 enum RunnerRest {
     /// Every delivery in flight waits for an answer that the test case provides. The field is the
     /// position that the next record will get.
@@ -49,13 +49,13 @@ enum RunnerRest {
     Working(BTreeSet<ListenerName>),
 }
 
-/// Result of one step of the runner. A step begins when the run has come to rest.
+/// Result of one step of the runner. A step begins when no listener works on a delivery any more.
 enum RunnerStep {
     Moved,
-    /// The case gives no answer now. Only the passage of time can continue the run.
+    /// The test case gives no answer now. Only the passage of time can continue the run.
     Rests,
-    /// A delivery or a held call waits for an answer. The case has no answer for it, or only a
-    /// wrong one.
+    /// A delivery or a held call waits for an answer, but the test case has no answer for it, or
+    /// only an invalid one.
     Stuck,
 }
 
@@ -76,8 +76,8 @@ impl<'a> CaseRunner<'a> {
         self.problems
     }
 
-    /// Gives the answers of the case to the workflow run until the run has ended. If the run cannot
-    /// end, reports why and returns `None`.
+    /// Gives the answers of the test case to the workflow run until the run has ended. If the run
+    /// cannot end, reports why and returns `None`.
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {
@@ -112,7 +112,8 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Submits the input of the case. If the input is refused, reports this and returns `None`.
+    /// Submits the input of the test case. If the input is refused, or if no client may call the
+    /// workflow, reports this and returns `None`.
     async fn submit(&mut self) -> Result<Option<Completions>, Error> {
         let name = &self.case.workflow;
         let mut workflows = self.config.workflows.iter().map(|workflow| &workflow.definition);
@@ -148,9 +149,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for an answer of the case. If programs still work
-    /// on deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of the run
-    /// is frozen during this wait.
+    /// Waits until every delivery in flight waits for an answer of the test case. If programs still
+    /// work on deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of
+    /// the run is frozen during this wait.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();
@@ -178,8 +179,8 @@ impl<'a> CaseRunner<'a> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
     }
 
-    /// Returns the listeners with a delivery in flight that does not wait for an answer of the
-    /// case.
+    /// Returns the listeners that still work on a delivery, that is, that have a delivery in flight
+    /// which does not wait for an answer of the test case.
     fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
         let waiting = self.pending.all();
         let waits = |working: &&DeliveryInFlight| {
@@ -192,7 +193,7 @@ impl<'a> CaseRunner<'a> {
         working.map(|delivery| delivery.listener.clone()).collect()
     }
 
-    /// Gives the next answer of the case to the run.
+    /// Gives the next answer of the test case to the run.
     async fn step(&mut self) -> Result<RunnerStep, Error> {
         let mut waiting = Vec::new();
         for pending in self.pending.all() {
@@ -361,8 +362,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless an earlier step has added the same problem. As long as a call waits,
-    /// every step finds the problem of the call again.
+    /// Adds a problem, unless it was added before. The same problem is found again in every step,
+    /// as long as the call that has the problem waits.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -372,9 +373,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Reports that the case has no answer, or no further answer, for the call at `path`. If the
-    /// latest message to the call is a `huh`, the core's error message, reports instead that the
-    /// case's answer was refused.
+    /// Reports that the test case has no answer, or no further answer, for the call at `path`. If
+    /// the latest message to the call is a `huh`, the core's error message, reports instead that
+    /// the case's answer was refused.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
         let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;
@@ -434,8 +435,8 @@ impl<'a> CaseRunner<'a> {
         self.report(failed(place, message, help));
     }
 
-    /// Reports that the run waits, and that neither an answer of the case nor a time-out ends the
-    /// wait.
+    /// Reports that the run waits, and that neither an answer of the test case nor a time-out ends
+    /// the wait.
     fn report_endless(&mut self) {
         let waiting = self.waiting.join("`, `");
         let message = format!("the run waits at `{waiting}`, and no time-out ends that");
@@ -443,7 +444,7 @@ impl<'a> CaseRunner<'a> {
         self.report(failed(&self.case.name.place, message, help));
     }
 
-    /// Reports answers of the case that the run did not use.
+    /// Reports answers of the test case that the run did not use.
     fn report_unused(&mut self) {
         let unused: Vec<_> = self.script.unused().collect();
         for (answer, turn) in unused {
@@ -476,7 +477,7 @@ fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).maybe(expected)
 }
 
-/// Takes the completion of the run's call, if the call has completed.
+/// Takes the completion of the run's call; `None` if the call has not completed yet.
 async fn take_ended(completions: &mut Completions) -> Option<CallCompletion> {
     tokio::select! {
         biased;

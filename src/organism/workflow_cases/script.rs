@@ -1,10 +1,10 @@
-//! Tracks which answers of a case the runner has already given.
+//! Tracks which answers of a test case the runner has already given.
 
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a case. An answer consists of turns, and each turn is the text or the fault for
-/// one delivery. Each answer is stored with the number of its turns that are used up.
+/// The answers of a test case. An answer consists of turns, and each turn is the text or the fault
+/// for one delivery. Each answer is stored with the number of its turns that are used up.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
@@ -14,8 +14,9 @@ struct ScriptedAnswer<'a> {
     /// Number of turns of this answer that are used up. A turn is the text or the fault for one
     /// delivery.
     given: usize,
-    /// The call that gets the fault. `None` if the next turn of the answer is no fault, or if no
-    /// call has taken it. All attempts of this call get the same fault.
+    /// The call that gets the fault, if the next turn of the answer is a fault. All attempts of
+    /// this call get the same fault. `None` if the next turn is no fault, or if no call has reached
+    /// it.
     failing: Option<CallId>,
 }
 
@@ -34,8 +35,8 @@ impl<'a> CaseScript<'a> {
         self.answers.iter().map(|scripted| scripted.answer).find(|answer| answer.path.text == path)
     }
 
-    /// Returns the next turn for `call` from the answer at `path`. Returns `None` if the answer has
-    /// no further turn.
+    /// Returns the next turn for `call` from the answer at `path`. Returns `None` if the test case
+    /// has no answer at `path`, or no further turn of this answer.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
         let scripted =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;

@@ -1,4 +1,4 @@
-//! Writes a case from a recorded run: its input, every answer by path, and its result.
+//! Writes a test case from a recorded run: its input, every answer by path, and its result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::workflow::{
 };
 use crate::xml::element::Element;
 
-/// Why no case can be written from a thread.
+/// Why no test case can be written from a thread.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseWriteError {
     #[error("the thread holds {0} runs, and a case has one: name the thread of another run")]
@@ -36,8 +36,8 @@ pub enum CaseWriteError {
     Organism(#[from] Error),
 }
 
-/// Writes a case as TOML. The recorded run passes this case. `records` are the records of the run's
-/// tree. `config` is the present config.
+/// Writes a test case as TOML. The recorded run passes this test case. `records` are the records of
+/// the run's tree. `config` is the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
@@ -163,8 +163,8 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of the calls that the run made to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// For each call path, which names a goal or a call of the run, the texts that the case file
-    /// gets as its answers, in order. Each text is the answer or the fault of one delivery.
+    /// For each call path, the text of each answer or fault that the case file gets, in order. Each
+    /// of them is for one delivery. A call path names a goal or a call of the run.
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
@@ -294,7 +294,7 @@ impl<'a> RecordedAnswers<'a> {
 }
 
 /// Returns the fault with which the call failed. Returns `None` if `record` contains no such fault,
-/// or if a case cannot inject it.
+/// or if a test case cannot cause it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System
@@ -312,7 +312,8 @@ fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     })
 }
 
-/// Returns the payload without the declaration of its default namespace.
+/// Returns the payload without the declaration of its default namespace. Returns `None` if the
+/// first tag does not declare the namespace of `name` as the default namespace.
 fn without_namespace(payload: &str, name: &PayloadName) -> Option<String> {
     let declaration = format!(" xmlns=\"{}\"", name.namespace);
     let end = payload.find('>')?;

@@ -1,9 +1,9 @@
 //! Absent listeners. A listener is absent while none of its processes accepts deliveries. A
 //! delivery that no process accepted does not count as an attempt.
 //!
-//! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
-//! backoff. The listener's other calls wait. If the listener stays absent until the time-out of a
-//! waiting call, the call fails as undeliverable.
+//! While a listener is absent, the pump delivers only one call to it at a time, as a probe, with
+//! backoff. All other calls to the listener wait. If the listener stays absent until the time-out
+//! of a waiting call, the call fails as undeliverable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -195,9 +195,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The listener's time-out
-    /// runs from the first hand-over of the call after its last answer or failed attempt. If there
-    /// was no hand-over since then, the time-out runs from now.
+    /// Sets the time at which a call fails if its listener is still absent. The time-out of the
+    /// call runs from the first hand-over of the call since its last answer or failed attempt. If
+    /// it was not handed over since then, the time-out runs from now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -219,8 +219,8 @@ impl Core {
         }
     }
 
-    /// Handles a delivery that was returned because no process accepted it. The attempt does not
-    /// count. If the call is still open, queues the call again.
+    /// Handles a delivery that was returned because no process accepted it. The delivery does not
+    /// count as an attempt. If the call is still open, queues the call again.
     pub(super) fn handle_returned_delivery(
         &mut self,
         step: &mut Step,

@@ -26,7 +26,7 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns the threads whose time is over at `now`, among `thread` and the threads above it. Begins
+/// Returns those of `thread` and the threads above it whose time limit has passed at `now`. Begins
 /// with `thread` and goes upwards.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
@@ -164,10 +164,10 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread or of a thread above it is
-    /// over, the calls in the outermost such thread and in its subthreads time out. The calls of a
-    /// thread end before the calls of its subthreads. A call that another call in the same thread
-    /// opened ends with the call that opened it.
+    /// Handles [`Alarm::ThreadTime`]. Looks for the outermost thread whose time limit has passed,
+    /// among the call's thread and the threads above it. The calls in that thread and in its
+    /// subthreads time out. The calls of a thread end before the calls of its subthreads. A call
+    /// that another call in the same thread opened ends with the call that opened it.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
@@ -199,8 +199,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// If the time of `thread` or of a thread above it is over, returns the reason why nothing may
-    /// start in `thread`. Otherwise returns `None`.
+    /// Returns the reason why nothing may start in `thread`: its time limit, or the time limit of a
+    /// thread above it, has passed at `now`. Returns `None` if no such time limit has passed.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

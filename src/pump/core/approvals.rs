@@ -168,9 +168,9 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of a budget of the caller that has no room any more, or `None` if all
-    /// have room. A budget may have been used up while the call was held. An approval checks this,
-    /// because a caller without budget could not use the result of the call.
+    /// Returns a description of a budget of the held call's sender that has no room any more, or
+    /// `None` if all have room. A budget may have been used up while the call was held. An approval
+    /// checks this, because a sender without budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();

@@ -56,8 +56,8 @@ impl Budgets {
 }
 
 impl Core {
-    /// Counts `call` as a call that will still make model calls, if it is in flight, queued or held
-    /// and its callee is an agent. Otherwise stops counting `call`.
+    /// Updates whether `call` counts as a call that will still make model calls. It counts if it is
+    /// in flight, queued or held, and its callee is an agent.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         if !self.contract_of_work(&open.callee).is_some_and(|contract| contract.spends()) {
@@ -284,8 +284,8 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
 
 /// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
 /// tokens of a reservation were estimated instead of counted, the reservation is several times too
-/// high. Such a reservation must fit, together with `spent`, into half of the budget, so that room
-/// for other calls remains.
+/// high. Together with `spent`, it must then fit into half of the budget, so that the rest remains
+/// for other calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

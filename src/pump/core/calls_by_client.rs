@@ -58,19 +58,19 @@ impl CallsByClient {
         self.by_call.contains_key(&call)
     }
 
-    /// Returns the number of all calls.
+    /// Returns the number of all counted calls.
     pub fn len(&self) -> usize {
         self.by_call.len()
     }
 
-    /// Returns the calls, in the order of their ids.
+    /// Returns the ids of all counted calls, in order.
     pub fn ids(&self) -> Vec<CallId> {
         let mut ids: Vec<_> = self.by_call.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
 
-    /// Returns the number of calls with this key.
+    /// Returns the number of counted calls of this client to this listener.
     pub fn count(&self, key: &ClientAndListener) -> usize {
         self.counts.get(key).copied().unwrap_or_default()
     }

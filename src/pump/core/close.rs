@@ -20,7 +20,7 @@ use crate::xml::scan::scan;
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition that the messages of the call get if the callee has not handled them. If the
+    /// Disposition of the messages that the callee has not handled when the call closes. If the
     /// call failed and this is [`Disposition::Late`], the request of the call gets
     /// [`Disposition::Failed`] instead.
     pub undelivered: Disposition,

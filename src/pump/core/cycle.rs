@@ -1,6 +1,6 @@
 //! Detects cycles: calls that would wait for themselves. An agent handles only one call of a thread
-//! at a time. So a new call waits for the agent's current call, and the current call may in turn
-//! wait for the new call.
+//! at a time. So a new call to the agent waits for the agent's current call, and the current call
+//! may in turn wait for the new call.
 
 use std::collections::HashSet;
 

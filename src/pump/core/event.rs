@@ -33,7 +33,7 @@ pub enum Target {
     },
 }
 
-/// A payload from outside, after the gate accepted or refused it.
+/// A payload that a client sent, after the gate accepted or refused it.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// Message id (UUIDv7), made at the entry point when the submission arrived.
@@ -88,8 +88,8 @@ pub enum Event {
         journal: Uuid,
         epoch: u32,
         detail: String,
-        /// Digests of the config's texts that the organism uses. The journal already contains these
-        /// texts.
+        /// Digests of the documents of the config, such as the config file and the schemas. The
+        /// journal already contains these documents.
         blobs: Vec<Digest>,
     },
     Submit(Box<Submission>),
@@ -205,7 +205,7 @@ pub struct ReloadRequest {
     pub ticket: Uuid,
     pub action: OperatorAction,
     pub config: CoreConfig,
-    /// Digests of the texts that the organism uses under the new config.
+    /// Digests of the documents of the new config, such as the config file and the schemas.
     pub blobs: Vec<Digest>,
 }
 
@@ -261,7 +261,8 @@ pub enum Alarm {
     Untaken {
         call: CallId,
     },
-    /// An earlier pump started an attempt, and the journal records no end of this attempt.
+    /// An earlier pump started an attempt, and the journal records no end of this attempt. So the
+    /// attempt now counts as lost.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -308,7 +309,7 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
     /// recorded for this call. Recorded events take effect one after another in the order of the
-    /// source, each as soon as all open calls of the fork wait.
+    /// source. Each takes effect as soon as all open calls of the fork wait.
     Recorded {
         call: CallId,
     },
@@ -340,7 +341,7 @@ pub enum Receipt {
 #[derive(Debug)]
 pub enum Effect {
     Deliver(Delivery),
-    /// Cancels the delivery of an attempt, because the caller no longer awaits the result.
+    /// Cancels the delivery of an attempt, because nothing waits for its result any more.
     Withdraw {
         listener: ListenerName,
         call: CallId,

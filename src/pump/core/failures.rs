@@ -156,8 +156,8 @@ impl Core {
         true
     }
 
-    /// Returns the number of consecutive failed rounds of the call, or 0 if the call has no bound
-    /// on failed rounds.
+    /// Returns the number of consecutive failed rounds of the call (see [`Core::bound_rounds`]), or
+    /// 0 if the call has no bound on failed rounds.
     fn failed_rounds(&self, open: &Call) -> u32 {
         let failed = open.rounds_failed();
         if failed == 0 {

@@ -91,7 +91,7 @@ impl CallRecollection {
 #[derive(Debug, Clone)]
 pub struct RecallOrder {
     pub call: CallId,
-    /// Root of the fork.
+    /// Root thread of the fork.
     pub fork: ThreadId,
     pub listener: ListenerName,
     pub payload: Digest,
@@ -156,8 +156,9 @@ impl Core {
         step.effects.insert(0, Effect::ForkRuled { ticket, ruling });
     }
 
-    /// Checks whether a fork may begin. Returns the peers that get the first request of the fork.
-    /// Returns no peers for an edited turn, and `None` if the fork begins without a payload.
+    /// Checks whether a fork may begin. Returns the peers that get the fork's first request. If an
+    /// edited turn begins the fork, returns an empty list. If the fork begins without a payload,
+    /// returns `None`.
     ///
     /// # Errors
     ///
@@ -308,9 +309,9 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with the result `found` from the source. If `found` is `None`, sends
-    /// the call to its listener, provided that the operator named this listener in the request for
-    /// the fork. Otherwise holds the call for a person.
+    /// Ends a call of a fork with `found`, the result that the fork's source has for the call. If
+    /// `found` is `None` and the operator named the call's listener in the request for the fork,
+    /// sends the call to this listener. In all other cases, holds the call for a person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -345,8 +346,9 @@ impl Core {
         call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of a tree fire in their order instead of at their times. This holds for a
-    /// fork: each timer fires as soon as nothing else in the fork can continue.
+    /// Whether the timers of a tree fire one after another in the order of their times, instead of
+    /// exactly at their times. True for a fork: each timer fires as soon as nothing else in the
+    /// fork can continue.
     pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")

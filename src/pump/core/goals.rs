@@ -20,7 +20,7 @@ impl Core {
         Some(CalledGoal { answer: read_goal_answer(payload), delegate })
     }
 
-    /// Opens the call with which an agent gives its goal to another agent.
+    /// Opens the call with which an agent delegates a task of its goal to another agent.
     ///
     /// # Errors
     ///
@@ -82,9 +82,9 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 /// The goal of a call. Contains the names of the payloads that answer or delegate the goal.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
-    /// The only payload that answers the goal, if the goal names one.
+    /// The only payload that answers the goal. `None` if the goal does not name a payload.
     answer: Option<PayloadName>,
-    /// The payload with which the agent delegates the goal to another agent. `None` if the goal
-    /// permits no delegation.
+    /// The payload with which the agent delegates tasks of the goal to another agent. `None` if the
+    /// goal permits no delegation.
     delegate: Option<PayloadName>,
 }

@@ -69,9 +69,9 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Checks the bound on the held calls of one client at one listener. Returns the number of
-    /// these calls if the bound is reached and the new call would be held, too. Otherwise returns
-    /// `None`.
+    /// Checks the bound on the held calls of one client at `listener`. If the bound is reached and
+    /// a call with `payload` would be held, too, returns the number of these calls. The caller must
+    /// then refuse the call. Otherwise returns `None`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -118,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Ends the hold of a call. If `lapsed` is false, the call was approved. If `lapsed` is true,
-    /// the config no longer requires the hold.
+    /// Ends the hold of a call without refusing the call. If `lapsed` is false, the call was
+    /// approved. If `lapsed` is true, the config no longer requires the hold.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.withdraw_preview(step, call);
@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// Returns the time at which the alarm for the hold of a call is due, or `None` if the hold
-    /// needs no alarm. If the config no longer requires this hold, or requires another one, the
+    /// needs no alarm. If the config no longer requires this hold, or requires another hold, the
     /// alarm is due at once.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
@@ -212,7 +212,8 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Denied, &reason, Disposition::Expired);
     }
 
-    /// Records a notice to the caller about the decision on its held call.
+    /// Records a note that informs the caller of the decision on its held call: an approval if
+    /// `granted`, otherwise a refusal.
     pub(super) fn note_ruling(
         &mut self,
         step: &mut Step,

@@ -61,8 +61,9 @@ impl Core {
         self.waiting.total
     }
 
-    /// Counts the waiting messages of a tree again. The tree must be in memory. Must be called
-    /// after each record that belongs to the tree, and after a boot.
+    /// Recounts the messages of a tree whose open calls only wait for persons or timers. The tree
+    /// must be in memory. Must be called after each record that belongs to the tree, and after a
+    /// boot.
     pub(super) fn count_waiting_messages(&mut self, root: &ThreadId) {
         let tree = self.state.trees.resident(root);
         let messages = tree.map_or(0, |tree| tree.waiting_messages());
@@ -90,9 +91,9 @@ impl Core {
         self.timed.len()
     }
 
-    /// Checks the bound on the open calls with timers that one client has at one listener. If the
-    /// bound is reached, returns their number, and the pump refuses the client's next call to the
-    /// listener. Otherwise returns `None`. The listener may still set timers in the open calls.
+    /// Checks the bound on the open calls with timers of one client at `listener`. If the bound is
+    /// reached, returns the number of these calls. The caller must then refuse a further call of
+    /// the client to the listener. Otherwise returns `None`. Open calls may still set timers.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

@@ -199,8 +199,8 @@ impl Core {
     }
 
     /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
-    /// call is open, the cancellation is refused, the refusal is recorded, and the thread gets no
-    /// message.
+    /// call is open, refuses the cancellation, records the refusal, and sends the thread no
+    /// message. If the thread does not exist, does nothing.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {

@@ -19,7 +19,7 @@ pub(super) struct NewMessage {
     call: Option<CallId>,
     name: PayloadName,
     payload: Payload,
-    /// Id of a message from outside; `None` for other messages, which get their id later.
+    /// Id of the message, if it has one already; `None` if the step must generate the id.
     id: Option<MessageId>,
     opening: Option<Opening>,
     key: Option<String>,

@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Returns a core with the recorded state of this core but with another config, as after a
-    /// restart. Must be called before the boot.
+    /// restart. The returned core still has to process a boot before any other event.
     #[must_use]
     pub fn restarted(&self, contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         Self { state: self.state.clone(), ..Self::new(contracts, limits, config) }

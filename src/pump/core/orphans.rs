@@ -19,7 +19,8 @@ pub(super) struct OrphanedDelivery {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
-    /// The goal of the call, if the call has one. The goal decides which payload is an answer.
+    /// The goal of the call; `None` if the call has none. The goal decides which payload counts as
+    /// an answer.
     pub goal: Option<CalledGoal>,
 }
 

@@ -179,8 +179,9 @@ impl Core {
         }
     }
 
-    /// Processes the outcome of a listener that is not an agent. If the gate refuses one payload of
-    /// the outcome, none is accepted. A later refusal, such as `busy`, concerns one payload alone.
+    /// Processes the outcome of a listener that is not an agent. If the gate has refused one
+    /// payload of the outcome, none is accepted. If only the pump refuses a payload, for example as
+    /// `busy`, the other payloads are not affected.
     fn listener_outcome(
         &mut self,
         step: &mut Step,

@@ -245,9 +245,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits in the step's tree again, if the step has closed a call
-    /// and a pause may cover the tree. While a call is paused, the time of the call's thread stands
-    /// still. Once the call is closed, this time may run again.
+    /// Sets the alarms for the time limits in a tree again, if the step has closed a call in this
+    /// tree and a pause may cover the tree. While a call is paused, the time of the call's thread
+    /// stands still. Once the call is closed, this time may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

@@ -94,8 +94,8 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`. This is time that must not count towards
-    /// deadlines, such as a standstill of the pump.
+    /// Extends the deadline of every preview by `by`, a time that must not count towards deadlines,
+    /// such as a standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -326,7 +326,8 @@ impl Core {
         }
     }
 
-    /// Returns the approved preview for the delivery of a call, if there is one.
+    /// Returns the preview that the delivery of a call must name, because a person approved the
+    /// call with it. Returns [`DeliveryPreview::None`] if there is no such preview.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
         let approved = call.recorded_preview().filter(|_| call.approved);
         match approved.filter(|_| contract.previews.is_some()) {

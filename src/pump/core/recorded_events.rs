@@ -1,8 +1,8 @@
 //! Recorded events of forks. A recorded event is the result of a call or the turn of an agent, as
 //! the source of the fork has recorded it.
 //!
-//! Recorded events take effect one after another, in the order of the source. Each of them waits
-//! until all open calls of the fork wait. So the results of parallel work come in the order of the
+//! Recorded events take effect one after another, in the order of the source, and each only when
+//! every open call of the fork waits. So the results of parallel work come in the order of the
 //! source, however fast the work is in the fork. An agent that acts as it did in the source
 //! therefore gets the same prompts as in the source.
 
@@ -34,10 +34,10 @@ impl RecordedEvent {
     }
 }
 
-/// For each fork, the recorded results and turns of its source, the thread from which the fork was
-/// made, that have not taken effect in the fork yet. They take effect in the order of the source.
-/// The journal does not contain this table. After a boot, the pump fills it again: it repeats the
-/// searches for results in the source, and restarts the attempts of agents.
+/// For each fork, the results and turns that its source has recorded and that have not taken effect
+/// in the fork yet. The source is the thread from which the fork was made. The journal does not
+/// contain this table. After a boot, the pump fills it again: it repeats the searches for results
+/// in the source, and restarts the attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -102,7 +102,7 @@ impl RecordedEvents {
 }
 
 impl Core {
-    /// Keeps a recorded event until its turn comes in the order of the fork's source.
+    /// Keeps a recorded event until it may take effect in the order of the fork's source.
     pub(super) fn keep_recorded(
         &mut self,
         step: &mut Step,
@@ -114,8 +114,8 @@ impl Core {
         self.follow_recorded(step, &fork);
     }
 
-    /// Whether recorded events of this fork must take effect in the order of its source. During a
-    /// drain, they take effect at once.
+    /// Whether recorded events of this fork must take effect in the order of its source. False
+    /// during a drain, in which they take effect at once.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
         !self.draining
@@ -157,9 +157,9 @@ impl Core {
     }
 
     /// Whether every open call of a fork waits, so that the next recorded event of the fork's
-    /// source can take effect. A call waits if a person must decide on the call, or if a recorded
-    /// event of the call has not taken effect yet. A call also waits if the call is not handed over
-    /// to a listener, and the pump is not searching the source for its result.
+    /// source can take effect. A call waits in three cases: a person must decide on it; a recorded
+    /// event of it has not taken effect yet; or it is not handed over to a listener, and the pump
+    /// is not searching the source for its result.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

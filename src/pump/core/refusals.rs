@@ -23,9 +23,8 @@ pub(super) fn refusal_of(
 }
 
 impl Core {
-    /// Refuses a payload of an outcome and informs its sender. If the sender's contract includes
-    /// refusals, the sender gets every refusal. Otherwise it gets only the refusals that it can act
-    /// on.
+    /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal of one
+    /// of its payloads. Any other listener is informed only of refusals on which it can act.
     ///
     /// If the payload is refused because a budget is used up, and the sender makes no model calls,
     /// this method ends the sender's call. Otherwise the sender might send the same payload

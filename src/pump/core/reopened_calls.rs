@@ -75,7 +75,8 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Continues each reopened call. Must be called after all calls have been reopened.
+    /// Continues each reopened call except `edited`, the call of a turn that an operator's message
+    /// replaces. Must be called after all calls have been reopened.
     fn continue_reopened(
         &mut self,
         step: &mut Step,
@@ -115,7 +116,8 @@ impl Core {
         }
     }
 
-    /// Starts a reopened call from its request, if the config still has the listener of the call.
+    /// Starts a reopened call from its request. If the config no longer has the listener of the
+    /// call, continues the call as after a restart. The call then fails.
     fn start_again(&mut self, step: &mut Step, call: CallId) {
         let callee = self.state.call(call).map(|open| open.callee.clone());
         if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {
@@ -126,9 +128,9 @@ impl Core {
     }
 }
 
-/// Adapts the opening of a call to a fork. If a client opened the call in the source, makes
-/// `client`, the client of the fork, the opener, so that it gets the result of the call. Otherwise
-/// returns `opening` unchanged.
+/// Adapts the opening of a call to a fork. If a client opened the call in the source, the returned
+/// opening names `client`, the client of the fork, which then gets the result of the call.
+/// Otherwise returns `opening` unchanged.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

@@ -75,7 +75,8 @@ impl Core {
         Err(NotReserved::Exhausted(detail))
     }
 
-    /// Charges the whole reservation of an attempt that ended without a report of the actual cost.
+    /// Charges the whole reserved cost of an attempt that ended without a report of its actual
+    /// cost.
     pub(super) fn charge_reservation(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some((tree, _)) = &step.record else { return };
         let tree = self.state.trees.get(tree);
@@ -84,8 +85,9 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// Sets alarms for the reservations of earlier pumps at boot. The alarms charge these
-    /// reservations, because no pump will report their actual cost any more.
+    /// Sets an alarm for each reserved cost of a model call that was never settled. Called at boot.
+    /// The alarms charge the reserved costs, because the earlier pumps that reserved them will not
+    /// report the actual costs any more.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
@@ -99,8 +101,8 @@ impl Core {
         }
     }
 
-    /// Charges a reservation that an earlier pump has recorded. Does nothing for a reservation of
-    /// the current pump, because that one ends with its attempt.
+    /// Charges the reserved cost of a model call, if an earlier pump made the reservation. Does
+    /// nothing for a reservation of the current pump, because the end of its attempt settles it.
     pub(super) fn charge_unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

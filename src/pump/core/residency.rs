@@ -118,7 +118,8 @@ impl Core {
         roots.filter(|root| *root != record.tree).collect()
     }
 
-    /// Whether a tree may leave memory although it has open calls.
+    /// Whether a tree in memory may leave it although calls are open. It may if these calls only
+    /// wait for persons or timers, and no delivery or preview of them is queued or in flight.
     pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
         let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
@@ -154,34 +155,33 @@ impl Core {
         used.calls.iter().find_map(|call| self.tree_of_open(*call))
     }
 
-    /// Puts a tree that has left memory back into memory. `text` is the text in which the tree was
-    /// stored.
+    /// Puts a tree that has left memory back into memory. `text` is the serialized tree.
     ///
     /// # Errors
     ///
-    /// Returns the reason why `text` is not the text of a tree.
+    /// Returns the reason why `text` is not a serialized tree.
     pub fn restore_tree(&mut self, root: &ThreadId, text: &str) -> Result<(), String> {
         let restored = self.state.restore_tree(root.clone(), text);
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a tree at rest from memory. The caller must keep the tree's text.
+    /// Removes a tree from memory. The caller must have stored the serialized tree.
     pub fn release_tree(&mut self, root: &ThreadId) {
         self.state.release_tree(root);
     }
 
-    /// Puts a client key that has left memory back into memory. `text` is the text in which the key
-    /// and its submission were stored.
+    /// Puts a client key that has left memory back into memory. `text` is the serialized key with
+    /// the submission that used it.
     ///
     /// # Errors
     ///
-    /// Returns the reason why `text` is not such a text.
+    /// Returns the reason why `text` is not such a serialized key.
     pub fn restore_key(&mut self, key: &ClientKey, text: &str) -> Result<(), String> {
         let restored = self.state.restore_key(key.clone(), text);
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a client key from memory. The caller must keep the key's text.
+    /// Removes a client key from memory. The caller must have stored the serialized key.
     pub fn release_key(&mut self, key: &ClientKey) {
         self.state.release_key(key);
     }
@@ -199,9 +199,9 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` if
-    /// the call is open and a listener works on it, because the tree of such a call is always in
-    /// memory.
+    /// Returns the tree of a delivery. Returns `None` if the delivery's call is open and a listener
+    /// works on it, because the tree of such a call is always in memory. Also returns `None` if no
+    /// open call and no delivery in progress has this id.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

@@ -59,8 +59,8 @@ struct RetryPlace {
 }
 
 impl Core {
-    /// Processes an operator's order to send a client's request again. If the checks of the order
-    /// fail, sends nothing and reports the reason.
+    /// Processes an operator's order to retry a message. If a check of the order fails, sends
+    /// nothing and reports the reason.
     pub(super) fn retry_message(&mut self, step: &mut Step, order: RetryOrder) {
         let RetryOrder { ticket, mut action, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -280,9 +280,9 @@ impl Core {
     }
 
     /// Returns the thread that gets the new message of a retry. If a client sent the original
-    /// message, this is the root thread. If a listener sent it, this is a new subthread. In its own
-    /// thread, this listener already has a result for the original message, and must not get a
-    /// second one.
+    /// message, this is the root thread of the message's tree. If a listener sent it, this is a new
+    /// subthread of the root thread. In its own thread, this listener already has a result for the
+    /// original message, and must not get a second one.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -1,5 +1,5 @@
-//! Queues of calls that wait for delivery, and the choice of the next call. The threads of a
-//! listener are served round-robin.
+//! Queues of calls that wait for delivery, and the choice of the next call. For each listener, the
+//! scheduler serves the threads that have calls to it round-robin.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -144,8 +144,8 @@ impl Scheduler {
         waiting
     }
 
-    /// Returns the call that [`Scheduler::take`] would return, without removing the call from its
-    /// queue.
+    /// Returns the call that [`Scheduler::take`] would return, or `None` if it would return none.
+    /// Leaves the call in its queue.
     pub fn next(
         &self,
         contract: &Contract,
@@ -243,8 +243,8 @@ impl Scheduler {
         }
     }
 
-    /// Frees the listener's capacity that an ended delivery has used, and the thread that its
-    /// closed call has occupied.
+    /// Frees the listener's capacity that an ended delivery has used. Also frees the thread that
+    /// the closed call of the delivery has occupied.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);

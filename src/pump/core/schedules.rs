@@ -63,9 +63,9 @@ impl Core {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// Compares the recorded schedules at boot with the schedules of the config. Cancels removed
-    /// schedules, and plans new and changed schedules. Handles the planned times that passed while
-    /// no pump ran.
+    /// Compares the schedules of the config with the recorded schedules. Called at boot. Cancels
+    /// removed schedules, and plans new and changed schedules. Handles the planned times that
+    /// passed while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();
@@ -318,7 +318,8 @@ impl Core {
 }
 
 /// Returns the event that records missed times, or `None` if no time was missed. If several planned
-/// times have come, all except the latest are missed. With `is_missed`, the latest is missed too.
+/// times have come, all except the latest are missed. If `is_missed` is true, the latest is missed,
+/// too.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

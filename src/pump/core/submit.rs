@@ -175,9 +175,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. It does so unless an
-    /// earlier request of the tree still runs, or a listener may send requests in the name of this
-    /// client. Such a listener could otherwise renew its own budgets.
+    /// Whether a client's request resets the counters of a tree that limit one request. It does
+    /// unless an earlier request of the tree still runs, or a listener may send requests in the
+    /// name of this client. Such a listener could otherwise renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));

@@ -79,7 +79,7 @@ impl Timeouts {
         self.by_call.len()
     }
 
-    /// Returns the earliest deadline that can still fire, or `None` if there is none.
+    /// Returns the earliest deadline that can still fire, or `None` if no deadline can.
     pub fn next(&self) -> Option<(Time, CallId, Attempt)> {
         self.by_time.first().copied()
     }
@@ -105,8 +105,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if there is
-    /// none.
+    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if no deadline
+    /// can fire any more.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))

@@ -1,4 +1,4 @@
-//! Trials: forks whose source is in another journal. They try a config on a recorded thread, so no
+//! Trials: forks whose source is in another journal. They try a config on a recorded thread. No
 //! person waits for their calls.
 //!
 //! A call that would be held for a person ends as `not-recorded` instead. An agent's call also ends

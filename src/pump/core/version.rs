@@ -1,4 +1,4 @@
-//! Version of the rules by which the step decides. Each boot records it.
+//! Version of the rules by which the pump's core decides. Each boot records it.
 
 /// Changes of the core, one line for each version. The version rises by one whenever the step
 /// decides differently, or the core writes a different text into a payload or a record. Existing

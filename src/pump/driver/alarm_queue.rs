@@ -15,8 +15,9 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Time before which no timer fires. Set only when timers fire while the pump has too many
-    /// messages in flight. The next timers then wait for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
+    /// Time before which no timer fires. Moved to a later time only when timers fire while the pump
+    /// has too many messages in flight. The next timers then wait for
+    /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
     /// Number of timer alarms that remained when the alarms of ended timers were last removed.
     timers_kept: usize,
@@ -47,7 +48,7 @@ impl AlarmQueue {
     }
 
     /// Returns the time at which [`AlarmQueue::due`] will next return an alarm; `None` if there is
-    /// no alarm. The time may have passed.
+    /// no alarm. The time may lie in the past.
     pub fn next(&self) -> Option<Time> {
         let timers = earliest(&self.timers).map(|at| at.max(self.timers_from));
         [timers, earliest(&self.others)].into_iter().flatten().min()

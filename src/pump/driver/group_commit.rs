@@ -106,8 +106,8 @@ impl Pump {
         self.perform_all(effects)
     }
 
-    /// Stores the texts that models got as input in this batch's turns, before the records that
-    /// name these texts. Each text is stored once.
+    /// Stores the inputs of the model calls in this batch, such as system prompts. Must be called
+    /// before the records that name these inputs are written. Each input is stored once.
     fn keep_inputs(&mut self) -> Result<(), Error> {
         for inputs in std::mem::take(&mut self.inputs) {
             let digest = Digest::of(inputs.as_bytes());

@@ -89,7 +89,8 @@ pub(in crate::pump) struct Act {
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A report about an alert, and the channel to the watcher that waits until the report is durable.
+/// A report about an alert, and the channel to the alert monitor, which waits until the report is
+/// durable.
 pub(in crate::pump) struct RecordAlert {
     pub ticket: Uuid,
     pub report: AlertReport,
@@ -173,7 +174,7 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns the reason why a submission was not accepted, as a word for the submission's span.
+/// Returns the code of the rule under which a submission was refused, for the submission's span.
 /// Returns `None` if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
@@ -241,9 +242,9 @@ impl Handle {
         self.outbox.clone()
     }
 
-    /// Checks `text` at the gate on the caller's thread and submits it. Returns the receipt with
-    /// the completions of the calls that the submission opens. Waits while the pump still has to
-    /// process too many submissions of this client to this thread.
+    /// Checks `text` at the gate on the OS thread of the caller, and submits it. Returns the
+    /// receipt with the completions of the calls that the submission opens. Waits while the pump
+    /// still has to process too many submissions of this client to `target`.
     pub async fn submit(
         &self,
         client: &ListenerName,

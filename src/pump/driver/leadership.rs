@@ -18,9 +18,9 @@ pub(super) struct LeadershipProof {
 }
 
 impl LeadershipProof {
-    /// Records that the journal acknowledged a request. The pump counts as leader at
-    /// `requested_at`, the time at which it sent the request, because it may read the
-    /// acknowledgement much later.
+    /// Records that the journal acknowledged a request of this pump. This proves that the pump was
+    /// the leader at `requested_at`, when it sent the request. It proves nothing about later times,
+    /// because the pump may read the acknowledgement much later.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }

@@ -19,7 +19,7 @@ pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
     /// Deliveries in flight, each with the index of its listener and the time of its start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
-    /// Whether any call was queued at the last update.
+    /// Whether any call was queued when the gauges were last updated.
     waited: bool,
     now: Instant,
     /// Spans of calls and deliveries; `None` if tracing is off.

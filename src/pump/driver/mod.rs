@@ -2,9 +2,9 @@
 //! and only then performs the effects.
 //!
 //! The driver processes and commits all events that are ready together, so that one disk write
-//! serves them all. While the disk is full, the driver refuses new submissions. It writes the
-//! records of the steps that it has already processed as soon as there is space, and performs their
-//! effects after that.
+//! serves them all. While the disk is full, the driver refuses new submissions. As soon as there is
+//! space, it writes the records of the steps that it has already processed, and then performs their
+//! effects.
 
 mod alarm_queue;
 mod arrivals;
@@ -113,7 +113,7 @@ pub struct Pump {
     /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
-    /// The reload to carry out after the present batch of commands, if one was requested.
+    /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
     /// Channel for orders to search the source of a fork, the thread from which the fork was made.
@@ -137,14 +137,15 @@ pub struct Pump {
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
-    /// Texts that models got as input in the turns of the present batch. The pump stores them
+    /// Inputs of the model calls in the present batch, such as system prompts. The pump stores them
     /// before the records of the batch.
     inputs: Vec<String>,
     /// Digests of model inputs that were stored recently, so that the pump does not store them
     /// again.
     kept: HashSet<Digest>,
-    /// Digests of the texts of the config that the journal stores, such as the config files and
-    /// schemas. The record of the boot lists these digests. After the boot, this list is empty.
+    /// Digests of the documents of the config, such as the config file and the schemas, which the
+    /// journal stores. The record of the boot lists these digests. After the boot, this list is
+    /// empty.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
     /// a test case gets the same ids.
@@ -206,8 +207,8 @@ impl Pump {
         }
     }
 
-    /// Sets the digests of config texts that the record of the boot lists. The journal already
-    /// contains these texts.
+    /// Sets the digests of the config's documents, which the record of the boot lists. The journal
+    /// already contains these documents.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
@@ -501,8 +502,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Starts a search within the thread from which a fork was made, on another thread of the
-    /// program.
+    /// Starts a search for a recorded result in the source of a fork. The search runs on another OS
+    /// thread.
     fn recall(&self, order: RecallOrder) {
         let Some(recalls) = &self.recalls else {
             return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");

@@ -1,7 +1,7 @@
 //! Clock of the pump: it follows the system's time, but never goes back and always advances. The
 //! clock also measures uncounted time: time in which the pump did not run, and time by which the
 //! system's clock was set forward. In test cases of workflows the clock is frozen, and only the
-//! case advances it.
+//! test case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -108,10 +108,9 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the time that deadlines must not count, as far as it has passed since the previous
-    /// call of this function. Returns `None` if this time is shorter than
-    /// [`limits::STANDSTILL_MIN`], or if the clock is frozen, because a frozen clock brings no
-    /// deadline closer.
+    /// Returns the uncounted time since the previous call of this function, by which deadlines must
+    /// be extended. Returns `None` if this time is shorter than [`limits::STANDSTILL_MIN`], or if
+    /// the clock is frozen, because a frozen clock brings no deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

@@ -110,7 +110,7 @@ pub(super) enum DeliveryEnd {
     Answered,
     Failed,
     TimedOut,
-    /// The delivery was withdrawn, because its caller no longer waited.
+    /// The delivery was withdrawn, because nothing waited for its result any more.
     Withdrawn,
     /// No listener took the delivery.
     NotTaken,

@@ -28,8 +28,8 @@ pub(in crate::pump) enum PumpQuery {
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Requests the ids of all held calls.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Requests the request message of each call in `calls`, with the reason why the call is held.
-    /// The answer leaves out the calls that are not held.
+    /// Requests, for each held call in `calls`, the message that opened the call, and the reason
+    /// for the hold. The answer leaves out the calls that are not held.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Requests the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -66,7 +66,8 @@ impl PumpQuery {
     }
 }
 
-/// A delivery that has not ended yet, even if it was withdrawn because its caller no longer waits.
+/// A delivery that has not ended yet, even if it was withdrawn because nothing waits for its result
+/// any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,

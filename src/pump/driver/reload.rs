@@ -29,8 +29,8 @@ pub(crate) struct ConfigExchange {
     pub action: OperatorAction,
     pub core: CoreConfig,
     pub gate: Gate,
-    /// Texts of the new config. The journal stores these texts, as it does with the config at a
-    /// start.
+    /// Documents of the new config, such as the config file and the schemas. The journal stores
+    /// them, as it stores the documents of the config at each start.
     pub texts: Vec<String>,
     /// All hosts of the new config, including the hosts that stay from the earlier config.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,

@@ -3,7 +3,7 @@
 //! new threads. Submissions under the same limit proceed in their order of arrival. The pump's
 //! inbox has its own limit.
 //!
-//! This module must not know which threads exist. So submissions to unknown threads wait as well.
+//! This module must not know which threads exist. So submissions to unknown threads wait, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

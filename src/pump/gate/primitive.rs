@@ -45,8 +45,9 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     }
 }
 
-/// Returns the payload inside a primitive, or `None` if there is none. A `send-to-thread` contains
-/// one payload, a `spawn-thread` at most one, and any other primitive contains none.
+/// Returns the payload inside a primitive, or `None` if the primitive contains no payload. A
+/// `send-to-thread` contains one payload, a `spawn-thread` at most one, and any other primitive
+/// none.
 pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),

@@ -17,9 +17,10 @@ const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
-    /// Location in the text at which the current element starts.
+    /// Location in the text at which the checked element starts. This element is the root element,
+    /// or the payload inside a primitive.
     pub base: TextLocation,
-    /// Range of bytes in the current element that the gate has added: the namespace declarations
+    /// Range of bytes in the checked element that the gate has added: the namespace declarations
     /// that the element inherits from its parent element.
     pub added: Range<usize>,
 }
@@ -48,7 +49,7 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.place(&first.place))
     }
 
-    /// Converts a location within the current element to a location in the submitted text.
+    /// Converts a location within the checked element to a location in the submitted text.
     fn place(&self, inside: &TextLocation) -> TextLocation {
         let base = &self.base;
         let path = match (&base.path, &inside.path) {

@@ -41,8 +41,8 @@ impl ResidentCore {
     }
 
     /// Lets the trees `roots` leave memory again after a visit. `is_changed` states whether the
-    /// texts of the trees in the working file are outdated. A tree that may not leave, or whose
-    /// text cannot be written, stays in memory.
+    /// serialized trees in the working file are outdated. A tree that may not leave, or that cannot
+    /// be written to the file, stays in memory.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();

@@ -6,11 +6,11 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value while the example shows only `null` or an empty list. A
-/// later value in the example replaces the placeholder by its type.
+/// Placeholder for the type of a value while only `null` or an empty list was read for it in the
+/// example. A later value in the example replaces the placeholder by its type.
 pub(super) const UNKNOWN: &str = "unknown";
 
-/// All facets that a conversion writes.
+/// All facets that a generated schema may contain.
 pub(super) const FACETS: [&str; 8] = [
     "enumeration",
     "pattern",
@@ -87,9 +87,9 @@ impl ElementDeclaration {
         1 + fields.children.iter().map(Self::size).sum::<usize>()
     }
 
-    /// If more than `OPTIONAL_MAX` children of an element are optional, permits the element's
-    /// children in any order and number, because their order would take too long to compile. Does
-    /// the same for all elements inside the element.
+    /// Permits the children of an element in any order and number if more than `OPTIONAL_MAX` of
+    /// them are optional, because a fixed order of so many would take too long to compile. Does the
+    /// same for all elements inside the element.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -104,8 +104,9 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes the given facets from the declaration, because the schema does not compile with
-    /// them. Returns whether the declaration had any of these facets.
+    /// Removes the given facets from the types of the element and of the elements in it, because
+    /// the schema does not compile with them. Returns whether any of the types had one of these
+    /// facets.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {

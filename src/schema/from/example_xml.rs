@@ -142,9 +142,9 @@ pub(super) fn merge(
     }
 }
 
-/// Combines two declarations of an element that occurs in two forms in the example. In one place,
-/// the element has the attributes and children in `fields`. In another place, it has only a text,
-/// whose type is `of`. Makes the attributes and children optional.
+/// Combines two declarations of an element that occurs in two forms in the example. In one place of
+/// the example, the element has the attributes and children in `fields`. In another place, it has
+/// only a text, whose type is `of`. Makes the attributes and children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -188,7 +188,7 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names that are searched for in a list one by one. For more names, a map is
+/// Maximum number of names for which a list is searched name by name. For more names, a map is
 /// built.
 const FEW: usize = 8;
 
@@ -293,14 +293,14 @@ pub(super) fn value_of(text: &str) -> ValueType {
     })
 }
 
-/// Whether this is a date of XSD, which has no year 0.
+/// Whether `text` is a date in the form of XSD, which has no year 0.
 fn is_date(text: &str) -> bool {
     let shape = text.replace(|c: char| c.is_ascii_digit(), "0");
     let is_known = text.parse::<jiff::civil::Date>().is_ok();
     shape == "0000-00-00" && !text.starts_with("0000") && is_known
 }
 
-/// Whether this is a date and time of XSD with `Z` or an offset from UTC.
+/// Whether `text` is a date and time in the form of XSD, with `Z` or an offset from UTC.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once('T') else { return false };
     let clock = time.split(['Z', '+', '-']).next().unwrap_or_default();

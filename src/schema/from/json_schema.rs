@@ -38,8 +38,8 @@ struct JsonSchemaReader<'a> {
     /// Number of values in the enumerations that have been read so far. An enumeration counts again
     /// for each reference to it.
     words: usize,
-    /// References that the reader is following at present. A reference that occurs in this list
-    /// leads back to itself.
+    /// References that the reader is following at present. If a reference occurs in this list
+    /// again, it leads back to itself.
     open: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ const SILENT: [&str; 11] = [
 /// Maximum number of values in all enumerations of a schema.
 const WORDS_MAX: usize = 200_000;
 
-/// Returns the keywords that a declaration of this type can express.
+/// Returns the keywords that the declaration of an element of the JSON type `base` can express.
 fn known(base: &str) -> &'static [&'static str] {
     match base {
         "object" => &["properties", "required", "additionalProperties"],
@@ -199,7 +199,7 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records the conflicts between two schemas that both apply to a value. If a keyword has one
+    /// Records the conflicts between two schemas that both apply to one value. If a keyword has one
     /// value in `part` and a different value in `over`, the conversion keeps the value in `over`,
     /// and this function records the value in `part` as a loss. `word` is the keyword that contains
     /// or refers to `part`, such as `allOf`.
@@ -227,8 +227,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the single type of a schema. Records a loss for each keyword of the schema that the
-    /// type cannot express.
+    /// Returns the name of the one JSON type that the conversion takes for a schema. Records a loss
+    /// for each keyword of the schema that this type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -447,7 +447,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the XSD type for a format of strings.
+    /// Returns the XSD type for strings of the `format` in `keys`. Returns `string` if `keys` has
+    /// no format, or if XSD has no type for the format, which is then recorded as a loss.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let Some(format) = keys.get("format") else { return "string" };
         match format.as_str() {
@@ -478,8 +479,8 @@ fn text(name: String) -> ElementDeclaration {
     ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
 }
 
-/// Merges the keywords of two schemas that both apply. Keywords of `over` have precedence. The
-/// properties of both schemas are merged.
+/// Merges the keywords of two schemas that both apply to one value. Keywords of `over` have
+/// precedence over those of `under`. The properties of both schemas are merged.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {

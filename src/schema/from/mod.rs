@@ -35,7 +35,7 @@ const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
 
-/// The kind of text that a conversion starts from.
+/// The kind of text that is converted to a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaOrigin {
     JsonSchema,
@@ -60,7 +60,7 @@ pub struct ConvertedSchema {
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts of the payload that an XSD can express and the short form of schemas in a config
+    /// Parts of the payload that an XSD can express, but the short form of schemas in a config
     /// (`[payloads.NAME]`) cannot.
     pub losses: Vec<String>,
 }

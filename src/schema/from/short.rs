@@ -7,8 +7,8 @@ use super::super::short_form::is_element_name;
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, Losses, ShortPayload};
 
-/// Returns the config lines that declare `root` in the short form. Also returns the losses:
-/// descriptions of everything in `root` that the short form cannot express.
+/// Returns the config lines that declare `root` in the short form, with the losses: descriptions of
+/// everything in `root` that the short form cannot express.
 pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, ConversionError> {
     check_names(root)?;
     let mut losses = Losses::default();

@@ -66,9 +66,9 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of `object`, the last property first, until `excess` is 0. `excess` is the
-/// number of bytes by which the schema is too long, and decreases with each removed property. Keeps
-/// each property for whose name `may_go` returns false. Returns the number of removed properties.
+/// Removes properties of `object`, the last one first, until `excess` is 0. `excess` is the number
+/// of bytes by which the whole schema is too long; each removal decreases it. Keeps each property
+/// for whose name `may_go` returns false. Returns the number of removed properties.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {
@@ -144,8 +144,8 @@ fn replace_choices(object: &mut Map<String, Json>) {
 }
 
 /// Replaces each property whose schema is longer than `PROPERTY_BYTES` by a schema with only the
-/// type of its value. In a list of child elements, replaces the long properties of the list's items
-/// instead.
+/// type of its value. If a property is a list of child elements, replaces the long properties of
+/// the list's items instead.
 fn simplify_properties(schema: &mut Json) {
     let Some(properties) = schema.get_mut("properties").and_then(Json::as_object_mut) else {
         return;

@@ -1,5 +1,5 @@
-//! Plans of the JSON form of elements. The plan of an element names a property for each attribute,
-//! for each child and for the text.
+//! Plans of the JSON form of elements. The plan of an element names the JSON property that holds
+//! each attribute, each child and the text.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child has a property with the child's own name. With `ordered`, the children are
+    /// Each child has a property with the child's own name. If `ordered` is set, the children are
     /// written to the XML in the order of `slots`, whatever the order of the properties in the
     /// JSON.
     Keyed {
@@ -53,11 +53,13 @@ pub enum PlanContent {
         slots: Vec<ChildProperty>,
         required: bool,
     },
-    /// The content has markup or foreign elements. JSON holds the content as a string of XML.
+    /// The content mixes text with child elements, or has elements that only a wildcard permits.
+    /// JSON holds the content as a string of XML.
     Markup {
         key: String,
     },
-    /// The type is abstract. Each instance chooses a concrete type, which JSON cannot express.
+    /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON
+    /// cannot express.
     Abstract,
 }
 
@@ -77,7 +79,7 @@ pub struct ElementPlans<'a> {
 }
 
 /// The plan of a type, which contains its JSON properties, and the outline of the type, which
-/// contains its permitted content.
+/// states its permitted content.
 pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
@@ -121,7 +123,7 @@ impl ElementPlan {
         (plan, outline)
     }
 
-    /// Whether the JSON form is a plain text instead of an object.
+    /// Whether the JSON form of the element is a plain value instead of an object.
     pub fn is_bare(&self) -> bool {
         let plain = matches!(self.content, PlanContent::Text { .. } | PlanContent::Markup { .. });
         plain && self.attributes.is_empty()
@@ -199,15 +201,15 @@ impl ElementPlan {
     }
 }
 
-/// Returns the name of the property that holds the content in a native call of the payload `name`.
-/// Returns `None` if the call has no such property.
+/// Returns the name of the property that holds the content in a native tool call of the payload
+/// `name`. Returns `None` if the call has no such property.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     plan.content_key().map(str::to_owned)
 }
 
-/// Returns the name of the property that holds the child element `child` in a native call of the
-/// payload `name`. Returns `None` if the call has no such property.
+/// Returns the name of the property that holds the child element `child` in a native tool call of
+/// the payload `name`. Returns `None` if the call has no such property.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };

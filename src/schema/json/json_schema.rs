@@ -15,12 +15,13 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// The JSON Schema keyword `$comment`. Its text states that the schema leaves out parts.
+/// The JSON Schema keyword `$comment`. In the generated schemas, its text states that parts are
+/// left out.
 pub const COMMENT: &str = "$comment";
 
-/// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object. The schema has a maximum length. If it would be longer, it leaves out
-/// deeper levels and states this in `$comment`.
+/// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. For an
+/// unknown payload name, the schema permits every object. The schema has a maximum length. If it
+/// would be longer, it leaves out deeper levels and states this in `$comment`.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);

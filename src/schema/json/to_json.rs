@@ -1,4 +1,4 @@
-//! Converts a payload to the arguments of the native call that would produce the payload.
+//! Converts a payload to the arguments of the native tool call that would produce the payload.
 
 use serde_json::{Map, Value as Json};
 

@@ -1,4 +1,4 @@
-//! Converts the arguments of a native call to a payload.
+//! Converts the arguments of a native tool call to a payload.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,8 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// Converts arguments to a payload as canonical XML. The caller must still validate the payload.
+/// Converts the arguments of a native tool call to a payload as canonical XML. The caller must
+/// still validate the payload.
 ///
 /// # Errors
 ///
@@ -103,8 +104,8 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Sets the content of an element from one JSON value. The value contains a text, XML as a
-    /// string, or a list of ordered children.
+    /// Sets the content of an element from one JSON value. This value is a text, XML as a string,
+    /// or a list of ordered children.
     fn fill(
         &mut self,
         element: &mut Element,

@@ -15,8 +15,8 @@ pub enum UnsupportedPart {
     /// Content without a JSON form: text between child elements, or elements that only a wildcard
     /// permits. The model must write this content as XML in a string.
     Markup { path: String },
-    /// An element whose type is chosen with `xsi:type`. No native call can contain the element.
-    /// `required` states whether the payload requires the element.
+    /// An element whose type is chosen with `xsi:type`. No native tool call can contain the
+    /// element. `required` states whether the payload requires the element.
     Abstract { path: String, required: bool },
 }
 

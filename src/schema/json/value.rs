@@ -19,7 +19,7 @@ pub enum JsonType {
 /// Why a JSON value does not fit a simple type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongValue {
-    /// Index of the wrong item, if the JSON value is a list.
+    /// Index of the wrong item, if the JSON value is a list; `None` if the whole value is wrong.
     pub item: Option<usize>,
     /// Text that states which value was found and which value was expected.
     pub message: String,

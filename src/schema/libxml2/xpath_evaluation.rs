@@ -12,13 +12,13 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// The local name of each payload in the document, by the element that contains the payload.
-    /// Set only for the duration of one evaluation.
+    /// The local name of each payload in the document. The key is the element that contains the
+    /// payload. Set only for the duration of one evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
 /// Positions of elements among their siblings. Looking up all elements of a tree in document order
-/// takes one pass over the tree.
+/// takes only one pass over the tree, because each search continues where the previous one ended.
 #[derive(Default)]
 struct ElementPositions {
     /// For each parent, the child that was looked up last, and its position.

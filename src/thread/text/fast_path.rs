@@ -125,8 +125,8 @@ impl<'t> RecordText<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Parses the prompt tokens, the answer tokens, and the price of all these tokens, which is 0
-    /// if the text states none. Returns `None` if the text has another form.
+    /// Parses the prompt tokens, the answer tokens, and the price of all these tokens. If the text
+    /// states no price, the price is 0. Returns `None` if the text has another form.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

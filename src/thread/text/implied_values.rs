@@ -41,7 +41,7 @@ pub(super) struct AboutOutcome {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,
     pub(super) listener: ListenerName,
-    /// Prompt tokens, answer tokens and price of the turn, if the outcome has a turn.
+    /// Prompt tokens, answer tokens and price of the turn; `None` if the outcome has no turn.
     pub(super) spending: Option<(u64, u64, Money)>,
 }
 

@@ -95,8 +95,8 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// The values of the record's input, such as its call and its listener, that the texts of facts
-    /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
+    /// Values of the record's input that the texts of facts may leave out, such as its call and its
+    /// listener. `None` if the input is not an outcome, in which a listener returned payloads.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last; `None` before the first message of the record.
     latest: Option<MessageId>,
@@ -106,7 +106,8 @@ pub(super) struct RecordReader<'r> {
     /// their bytes.
     payloads: Option<&'r str>,
     taken: usize,
-    /// Reason why the text is no valid record, if the reason is not a JSON error.
+    /// Reason why the text is no valid record. `None` if no reason was found, or if the reason is a
+    /// JSON error.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -166,8 +167,9 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message that a `disposed` fact concerns if its text names none. `None` if the
-    /// record has no earlier message and its input is not an outcome.
+    /// Returns the message that a `disposed` fact concerns if the text of the fact names no
+    /// message. Returns `None` if the record has no earlier message and its input is not an
+    /// outcome.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
@@ -200,7 +202,7 @@ impl RecordReader<'_> {
         Ok(Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: form.attempt })
     }
 
-    /// Returns the call of the record's input, if the input is an outcome.
+    /// Returns the call of the record's input; `None` if the input is not an outcome.
     pub(super) fn input_call(&self) -> Option<CallId> {
         self.about.as_ref().map(|about| about.call)
     }

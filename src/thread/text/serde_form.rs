@@ -149,7 +149,7 @@ pub struct AcceptedForm<'t> {
     pub id: MessageId,
     #[serde(rename = "kind")]
     pub kind: Option<MessageKind>,
-    /// The sender of the message. Absent if the kind of the message and the record's input imply
+    /// The sender of the message. `None` if the kind of the message and the record's input imply
     /// the sender. Only then may `kind` and `to` be absent, too.
     #[serde(rename = "from", borrow, default, deserialize_with = "borrowed")]
     pub from: Option<Cow<'t, str>>,

@@ -24,8 +24,8 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// The values of the record's input, such as its call and its listener, that the texts of facts
-    /// may leave out. `None` if the input is not an outcome, in which a listener returned payloads.
+    /// Values of the record's input that the texts of facts may leave out, such as its call and its
+    /// listener. `None` if the input is not an outcome, in which a listener returned payloads.
     about: Option<AboutOutcome>,
     /// Message that was written last; `None` before the first message of the record.
     latest: Option<MessageId>,
@@ -407,9 +407,9 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Indices at which the next searches for the fact of a verdict begin: after the fact of the
-/// previous verdict. A search that reaches the end continues at the beginning. Verdicts usually
-/// have the order of their facts, so most searches end at once.
+/// Search for the fact that belongs to each verdict. Each field is the index at which the next
+/// search begins: after the fact of the previous verdict. A search that reaches the end continues
+/// at the beginning. Verdicts usually have the order of their facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

@@ -29,8 +29,8 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
-    /// Duration of the last wait for a person of the call that the message opened, in microseconds.
-    /// `None` if the call has never waited for a person, or if the wait has not ended.
+    /// How long the call that the message opened last waited for a person, in microseconds. `None`
+    /// if there is no message or no such call, if the call has never waited, or if it still waits.
     waited_us: Option<i64>,
 }
 

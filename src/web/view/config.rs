@@ -36,7 +36,7 @@ struct FoundConfigs {
     partition: u32,
     /// The newest starts and reloads of the pump, newest first.
     boots: Vec<BootConfig>,
-    /// The config at the moment that the URL names, if the moment is in this journal.
+    /// The config at the moment in the URL, if this journal contains that moment.
     whole: Option<Result<WholeConfig, String>>,
     changes: Option<Result<Vec<ConfigChange>, String>>,
 }
@@ -85,9 +85,9 @@ fn find(
     Ok(FoundConfigs { partition, boots, whole, changes })
 }
 
-/// Returns the start or the reload that put a config in force. `moment` is the position of a
-/// record, or the id of a thread. The config was in force when this record was written, or when
-/// this thread was opened. Returns `None` if the journal has no such record or thread.
+/// Returns the start or the reload whose config was in force at `moment`. `moment` is the position
+/// of a record, or the id of a thread, which stands for the time when the thread was opened.
+/// Returns `None` if the journal has no such record or thread.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,

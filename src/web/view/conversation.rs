@@ -80,7 +80,7 @@ impl<'t> ShownDecision<'t> {
     }
 }
 
-/// The events of a page, and the persons' decisions that led to some of these events.
+/// The events of a page, and the decisions of people that led to some of these events.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
     waiting: &'t [WaitingMessage],
@@ -105,7 +105,7 @@ impl<'t> ConversationPage<'t> {
         Some(decision.person(self.timeline).describe())
     }
 
-    /// Whether the record at `position` has the turn of a model.
+    /// Whether the record at `position` contains the turn of a model.
     fn has_turn(&self, position: Position) -> bool {
         let name = system::name(TURN_NOTE);
         self.timeline.items.iter().any(|item| {
@@ -354,7 +354,8 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     }
 }
 
-/// Names the payload that the gate refused, or states that the refused text is no payload.
+/// Writes the name of the payload that the gate, which checks payloads, refused. Writes `a text` if
+/// the refused text is no payload.
 pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
     match &refusal.payload {
         Some(name) => html! { code { bdi { (label(name)) } } },

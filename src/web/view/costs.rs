@@ -19,7 +19,7 @@ use crate::limits;
 
 const PATH: &str = "/costs";
 
-/// The keys by which the page groups the totals if the URL names no keys.
+/// The keys by which the page groups the totals if the URL contains no keys.
 const KEYS: &str = "agent,model";
 
 /// Groupings that the form on the page offers. Each text lists the keys by which the totals are

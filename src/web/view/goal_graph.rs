@@ -304,9 +304,10 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
 }
 
 /// Describes the state of a row: its phase, and up to three numbers. For a loop, the first number
-/// is `rounds`, the number of rounds that the loop has begun. For another goal inside a loop, the
-/// first number is the present pass of that loop. The second states how many agents or items of the
-/// goal have a result. The third is the number of the attempt, if it is not the first attempt.
+/// is `rounds`, the number of rounds that the loop has begun. For any other goal inside a loop, the
+/// first number is the present pass of that loop. The second number states how many agents or items
+/// of the goal have a result. The third number is the number of the attempt, if it is not the first
+/// attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

@@ -34,9 +34,9 @@ struct KnownListener {
     permitted: BTreeSet<String>,
     /// Peers that the listener called, with the number of calls.
     called: BTreeMap<String, u64>,
-    /// Number of calls to the listener that have no result yet and wait for no person.
+    /// Number of open calls to the listener that do not wait for a person.
     open: u64,
-    /// Number of calls to the listener that wait for a person, and are not handed over.
+    /// Number of open calls that are not handed over to the listener until a person has decided.
     held: u64,
     refusals: u64,
     load: ListenerLoad,
@@ -80,7 +80,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     .await
 }
 
-/// The listeners of one journal's organism, with their calls and refusals in this journal.
+/// The listeners of the organism, with their calls and refusals in one journal.
 struct FoundListeners {
     stats: Stats,
     called: Vec<CalledPeer>,

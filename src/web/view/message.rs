@@ -92,8 +92,8 @@ struct MessageOnPage {
     calls: HashMap<MessageId, IndexedCall>,
 }
 
-/// Finds the message that `selector` names. Returns `None` if `selector` names no message, and
-/// `Some(Err(()))` if it names several messages.
+/// Finds the message whose id fits `selector`. Returns `None` if no message fits, and
+/// `Some(Err(()))` if several messages fit.
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
@@ -201,8 +201,8 @@ fn disposition(report: &MessageReport) -> Markup {
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
-/// Returns the hold of the call that the message opened; `None` if the call does not wait for a
-/// person now.
+/// Returns the period in which the call that the message opened is waiting for a person now.
+/// Returns `None` if the message opened no call, or if the call does not wait for a person now.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

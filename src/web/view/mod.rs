@@ -1,4 +1,4 @@
-//! The web view: pages about the record that a person reads in a browser, drawn on the server.
+//! The web view: pages that show the journals of an organism in a browser. The server draws them.
 //!
 //! **Invariant:** the pages change nothing, except the pages of [`operate`], which send a named
 //! person's requests to the running organism. Like the commands, the pages get their content from
@@ -364,8 +364,8 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
 }
 
 /// Mark on a response that reports something as missing from the index. While the index lacks
-/// records, another page replaces such a response, because the journal may contain what the index
-/// lacks.
+/// records, the browser gets a page about the incomplete index instead, because the journal may
+/// contain what is missing.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 
@@ -417,8 +417,8 @@ impl ViewState {
         self.failed(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text)
     }
 
-    /// Queries the index of each journal, and draws the page on the same blocking thread. On a
-    /// thread that serves other requests too, slow drawing would delay these requests.
+    /// Queries the index of each journal and draws the page, both on a thread for blocking work. On
+    /// a thread that serves other requests too, this work would delay these requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

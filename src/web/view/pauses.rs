@@ -40,13 +40,14 @@ pub(super) fn describe(pause: &IndexedPause) -> String {
     format!("Paused since {since} by {}: {}{note}.", person(pause).describe(), pause.target)
 }
 
-/// Whether a pause names exactly this thread. Returns false for a pause of a thread above it.
+/// Whether exactly this thread is the target of a pause. Returns false for a pause of a thread
+/// above it.
 pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     pause.target.strip_prefix("thread ") == Some(thread.as_str())
 }
 
-/// Whether a pause keeps back the calls of a thread, because the pause names everything, this
-/// thread, or a thread above this thread.
+/// Whether a pause keeps back the calls of a thread, because the target of the pause is everything,
+/// this thread, or a thread above this thread.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
     let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);

@@ -116,7 +116,7 @@ impl ActionProof {
     }
 }
 
-/// Returns the origin of a recorded action, which names the user and may contain a signature.
+/// Returns the origin of a recorded action, which contains the user and may contain a signature.
 /// Returns `None` if the record has no origin.
 pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
     match input {

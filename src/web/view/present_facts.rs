@@ -62,7 +62,7 @@ impl PresentFacts {
         Self { data, looked, is_stopped, waiting: AtomicU64::new(0), pause }
     }
 
-    /// Whether no organism ran on this host at the last check.
+    /// Whether no organism ran on this machine at the last check.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The page about the integrity of the record. It shows whether the record was changed, and whether
+//! The page about the integrity of the journals. It shows whether records were changed, and whether
 //! the pump makes the same decisions again from the recorded inputs. The checks are those of
 //! `organism verify` and `organism replay`; they run in a background thread of the operating
 //! system.

@@ -210,8 +210,8 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     ]
 }
 
-/// Draws how many calls to one listener failed with one kind of failure. The number links to a list
-/// of threads: those that called this listener and have failures.
+/// Draws how many calls to one listener failed with one kind of failure. The number links to the
+/// list of the threads that called this listener and have failures.
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
     let listener = listener.as_deref();
     let path = UrlQuery::default().with("errors", Some("on")).with("listener", listener);

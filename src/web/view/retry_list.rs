@@ -26,7 +26,7 @@ pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
 /// Name of the URL parameter with the number of messages to skip.
 const SKIPPED: &str = "skip";
-/// Heading of the list, and name of each link to it.
+/// Heading of the list of messages that can be retried, and name of each link to this list.
 pub(super) const TITLE: &str = "Can be retried";
 
 /// A page of the list of retryable messages: the filter, and the number of messages before the
@@ -259,7 +259,7 @@ pub(super) fn outlook_text(outlook: &RetryOutlook) -> Option<String> {
     }
 }
 
-/// Draws a time in RFC 3339, shown in whole seconds.
+/// Draws a time in whole seconds. `time` is in RFC 3339.
 fn seconds(time: &str) -> Markup {
     let day = time.get(..10).unwrap_or(time);
     let clock = time.get(11..19).unwrap_or_default();

@@ -225,7 +225,7 @@ pub(super) fn diagram(
     }
 }
 
-/// Draws a name above its lane. A long name has a short form for narrow windows.
+/// Draws the name of a listener above its lane. A long name has a short form for narrow windows.
 fn header(name: &str, place: f64) -> Markup {
     let x = percent(place);
     let is_long = name.chars().count() > SHORT_NAME_CHARS;

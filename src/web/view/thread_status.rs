@@ -47,7 +47,7 @@ pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -
     status(timeline.status.as_str(), waits_in(&timeline.thread, waiting))
 }
 
-/// Counts the calls that wait for a person in a thread or beneath it.
+/// Counts the calls in a thread, or beneath it, that wait for a person.
 pub(super) fn waits_in(thread: &ThreadId, waiting: &[WaitingMessage]) -> HoldCount {
     let is_within =
         |call: &&WaitingMessage| call.thread == *thread || call.thread.is_beneath(thread);

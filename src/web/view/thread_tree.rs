@@ -1,5 +1,5 @@
-//! The page with a thread and the threads beneath it, with totals for each branch. The URL names
-//! the open branches.
+//! The page with a thread and the threads beneath it, with totals for each branch. The URL contains
+//! the ids of the expanded branches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct BranchRow {
     left: u64,
 }
 
-/// The branches of the tree that are open. The URL of the page names them.
+/// The expanded branches of the tree, whose threads the page shows. The URL contains their ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OpenBranches(BTreeSet<String>);
 
@@ -61,8 +61,8 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the value of the URL parameter after a branch is toggled, which closes an open
-    /// branch and opens a closed one. Returns `None` if no branch is open then.
+    /// Returns the value of the URL parameter after a click on a branch, which collapses an
+    /// expanded branch and expands a collapsed one. Returns `None` if no branch is expanded then.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {
@@ -81,8 +81,8 @@ struct BranchReader<'i> {
 }
 
 impl BranchReader<'_> {
-    /// Adds a branch and, if it is open, the branches beneath it. The recursion is bounded by the
-    /// maximum depth of threads.
+    /// Adds a branch and, if it is expanded, the branches beneath it. The recursion is bounded by
+    /// the maximum depth of threads.
     fn add(&mut self, branch: ThreadBranch, depth: usize, skip: u64) -> Result<(), index::Error> {
         let is_open = branch.children > 0 && (depth == 0 || self.open.has(&branch.thread));
         let thread = ThreadId::parse(&branch.thread).ok().filter(|_| is_open);

@@ -17,7 +17,8 @@ pub(super) struct BusyStretch {
     /// Length of the timeline bar before this stretch of time, in microseconds. A gap or wait that
     /// is drawn shorter than it lasted counts with the shorter duration.
     place: i64,
-    /// Length of the stretch on the bar. A shortened wait is drawn shorter than its real duration.
+    /// Length of the stretch on the bar. For a wait that is drawn shortened, this is less than its
+    /// real duration.
     drawn: i64,
     /// Whether the gap before the stretch is drawn shorter than its real duration.
     pub is_after_cut: bool,
@@ -57,9 +58,9 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Creates a scale from periods of work and from periods of waits. `last` is the time of the
-    /// last event. If the waits without simultaneous work are together longer than the work, they
-    /// are shortened to the length of the work.
+    /// Creates a scale from periods of work and from periods in which calls waited. `last` is the
+    /// time of the last event. If the waits without simultaneous work are together longer than the
+    /// work, they are shortened to the length of the work.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);

@@ -1,6 +1,6 @@
 //! The timeline of a thread's page, which shows how the time was spent: a bar for each call, with
 //! its wait in the queue, its work, the model's time, and its waits for people. Messages that are
-//! not handed over have rows of their own.
+//! not handed over to a listener yet have rows of their own.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ impl ChartScale {
     }
 }
 
-/// Draws the chart of a page. Open work lasts until now. `waiting` contains the calls that wait for
-/// a person now.
+/// Draws the chart of a page. The bar of open work ends at the present time. `waiting` contains the
+/// calls that wait for a person now.
 pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMessage]) -> Markup {
     let timeline = &page.timeline;
     let children = timeline_rows::subthreads(timeline);
@@ -254,7 +254,7 @@ fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     }
 }
 
-/// Counts the messages that wait in a call and are not handed over yet.
+/// Counts the messages that wait in a call and are not handed over to its listener yet.
 fn undelivered_in(rows: &[TimelineRow<'_>], call: &CallWork) -> u64 {
     let is_for = |row: &&TimelineRow<'_>| match &row.content {
         RowContent::Undelivered(found) => found.call.is_some_and(|of| of.call == call.call),

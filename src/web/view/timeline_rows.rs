@@ -21,7 +21,7 @@ pub(super) enum RowContent<'p> {
     Undelivered(UndeliveredMessage<'p>),
 }
 
-/// A message that waits in an open call of its listener and is not handed over yet.
+/// A message that waits in an open call and is not handed over to the listener of the call yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UndeliveredMessage<'p> {
     pub message: &'p MessageView,
@@ -37,9 +37,9 @@ pub(super) struct TimelineRow<'p> {
     pub depth: usize,
 }
 
-/// The row that contains another row. The message that opened a call identifies the row of the
-/// call. The note that records a turn identifies the row of the turn. `None` if no row contains the
-/// other row.
+/// The parent of a row: the row that directly contains it. The message that opened a call
+/// identifies the row of the call. The note that records a turn identifies the row of the turn.
+/// `None` for a row without a parent.
 type ParentRow = Option<MessageId>;
 
 /// Returns the subthreads on a page. Each subthread has the position of the record that opened the

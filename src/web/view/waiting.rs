@@ -29,7 +29,8 @@ pub(super) const PATH: &str = "/waiting";
 /// Name of the URL parameter with the number of calls before this page.
 const SKIPPED: &str = "skip";
 
-/// Name of the URL parameter with the id of a call; the page then shows only this call.
+/// Name of the URL parameter with the id of a call. If the parameter is set, the page shows only
+/// this call.
 const CALL: &str = "call";
 
 /// Returns the path of a page that shows only this call, even if other calls wait.
@@ -53,7 +54,7 @@ pub(super) struct CallToDecide {
 #[derive(Debug)]
 pub(super) struct WritingTurn {
     /// The payloads of this turn that were refused by the gate, which checks every payload.
-    /// Contains the first ones, at most [`limits::WEB_TURN_REFUSALS`].
+    /// Contains the first of these payloads, at most [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
     /// Number of further payloads that the gate refused in this turn.
     left: u64,

@@ -199,8 +199,8 @@ impl ExpressionCheck<'_, '_> {
     }
 
     /// Checks an expression that is evaluated on the output of an agent, such as the expression of
-    /// a vote. The paths of the expression start at the elements of this output, which `root`
-    /// describes.
+    /// a vote. The paths of the expression start at the elements of this output. `root` is the
+    /// shape of the output.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }

@@ -71,7 +71,7 @@ impl MemberCheck<'_, '_> {
         }
     }
 
-    /// Reports `name` as unknown, unless a member of the config has this name and one of the roles
+    /// Reports `name` as unknown if the config has no member of this name with one of the roles
     /// `roles`. Does not report a name whose own definition could not be read.
     fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
         let members = &self.context.members;

@@ -87,10 +87,9 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports wrong entries in the settings `needs` and `context` of the goal `number`. The setting
-/// `needs` must not name a goal that is a member of a loop or of another goal, unless the goal
-/// `number` is a member of the same goal. The setting `context` must name only goals that have
-/// ended before the goal `number` starts.
+/// Reports wrong entries in the settings `needs` and `context` of the goal with this `number`.
+/// `needs` may name a member of a loop or of another goal only if this goal is a member of the same
+/// goal. `context` may name only goals that have ended before this goal starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -215,7 +214,7 @@ fn check_verifier(
     }
 }
 
-/// Reports a goal if the label of one of its threads could be longer than allowed.
+/// Reports a goal if the label of one of its threads could become longer than allowed.
 fn check_label(
     graph: &GoalGraph<'_>,
     number: usize,

@@ -1,4 +1,4 @@
-//! Checks the goals in which a workflow asks a person.
+//! Checks the goals whose form is a question to a person.
 
 use super::super::definition::{
     AskForm, GoalDefinition, GoalForm, GoalOutput, GoalTarget, WorkflowDefinition,
@@ -38,9 +38,9 @@ pub(super) fn check(
     }
 }
 
-/// Whether the goal has a document, which is the task for an agent. Only a goal that agents carry
-/// out has one. A goal without a document cannot be corrected, because a correction appears in the
-/// document.
+/// Whether the goal has a document, which is the text that an agent gets as its task. Only a goal
+/// that agents carry out has one. A goal without a document cannot be corrected, because a
+/// correction appears in the document.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

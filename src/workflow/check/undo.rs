@@ -73,9 +73,9 @@ pub fn check_undo_rule(
 }
 
 /// Checks a workflow that undoes calls after a failure. Reports each listener that has an undo rule
-/// and can be called beneath the workflow, but is no peer: the workflow cannot send the undo to
-/// this listener. Reports each undo payload that a second peer also accepts, because the undo would
-/// go to both. If a workflow undoes no calls, reports its setting `report_to`.
+/// and can be called beneath the workflow, but is no peer of the workflow, which therefore cannot
+/// send the undo to it. Reports each undo payload that two peers accept, because the undo would go
+/// to both. If the workflow undoes no calls, reports its setting `report_to`.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

@@ -14,8 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start. Completes the run if all goals have ended that are not
-    /// members of another goal.
+    /// Starts every goal that can start. If every goal that is no member of another goal has ended,
+    /// completes the run.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -62,8 +62,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run: starts another attempt if the goal's `retry` setting
-    /// allows another. Each item or agent of a goal has its own number of retries.
+    /// Handles the failure of a goal run. If the goal's `retry` setting allows another attempt, and
+    /// `is_final` is not set, starts this attempt. Otherwise, the agent, item or review of this
+    /// goal run fails. Each item or agent of a goal has its own number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -96,8 +97,8 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the loop, branch or replaced goal to which the goal `number` belongs, after this
-    /// goal has ended. Does nothing if the goal belongs to none.
+    /// Continues the loop or branch that contains the goal `number`, which has ended, or ends the
+    /// goal whose fallback it is. In all other cases, does nothing.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
@@ -144,8 +145,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Cancels the threads of goal runs. Ignores a goal run that has no thread because its call
-    /// could not be built.
+    /// Cancels the threads of the goal runs `runs`. Ignores a goal run that has no thread because
+    /// its call could not be built.
     pub(super) fn cancel(&mut self, runs: Vec<GoalRun>) {
         let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(failed, _)| failed == run);
         let runs: Vec<_> = runs.into_iter().filter(has_thread).collect();
@@ -254,9 +255,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Evaluates a condition of the goal `number`, and returns its value. If a judge decides the
-    /// condition, opens a thread for the judge and returns `None`. If the goal is a choice,
-    /// `position` is the position of the branch.
+    /// Evaluates a condition of the goal `number`, and returns its value. If a judge has to decide
+    /// the condition, opens a thread for the judge and returns `None`. If the goal is a choice,
+    /// `position` is the position of the branch with this condition.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

@@ -11,7 +11,7 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the call with which a goal asks the person `human`.
+    /// Builds the call with which a goal sends its question to the person `human`.
     pub(super) fn question(
         &self,
         run: &GoalRun,
@@ -26,8 +26,9 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies the verdict `answer` that a person gave on the goal `number`. If the verdict is a
-    /// correction, the goal `about` runs again. Without a usable verdict, the goal `number` fails.
+    /// Applies the verdict `answer` that a person gave in answer to the question of the goal
+    /// `number`. If the verdict is a correction, the goal `about` runs again. Without a usable
+    /// verdict, the goal `number` fails.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,
@@ -48,9 +49,9 @@ impl WorkflowRun<'_> {
     }
 
     /// Runs the goal `about` again with the correction `text`. A person gave this correction in
-    /// answer to the question of the goal `asked`. All goals between the two, which depend on
-    /// `about` and are dependencies of `asked`, run again too, and finally the goal `asked`. If
-    /// `about` was corrected too often, no goal runs again, and the goal `asked` fails.
+    /// answer to the question of the goal `asked`. The goals that depend on `about` and on which
+    /// `asked` depends run again too, and finally `asked` itself. If `about` was corrected too
+    /// often, no goal runs again, and the goal `asked` fails.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);

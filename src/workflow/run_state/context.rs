@@ -1,6 +1,6 @@
-//! Builds the view from which the expressions of a goal select values, and the document of the
-//! goal. The `<context>` of the document shows only goals that the goal depends on
-//! ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
+//! Builds the view from which the expressions of a goal select values, and the document that the
+//! goal's agent or person gets. The `<context>` of the document shows only goals that the goal
+//! depends on ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
 
 use std::collections::HashSet;
 
@@ -59,9 +59,9 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// Returns the output that a verification or a supervision judges, as an entry of the view. The
-    /// name of the entry is the id of the goal that produced the output. Returns `None` if `run` is
-    /// no verification and no supervision, or if there is no output.
+    /// Returns the output that a verifier or supervisor judges in the goal run `run`, as an entry
+    /// of the view. The name of the entry is the id of the goal that produced the output. Returns
+    /// `None` if `run` is no verification and no supervision, or if there is no output.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
@@ -85,8 +85,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the view from which the output of the whole run is selected. This view contains every
-    /// goal.
+    /// Builds the view from which the output of the whole run is selected. This view contains the
+    /// outputs of all goals.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
         self.view(&all, true, None)
@@ -114,8 +114,8 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal; `None` if there is none. If a goal in a loop has no
-    /// output in the current pass but may still run in this pass, returns the output of the
+    /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no
+    /// output in the current pass but may still run in this pass, returns its output of the
     /// previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {

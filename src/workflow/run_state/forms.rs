@@ -13,8 +13,8 @@ use super::super::view::{ViewEntry, ViewValue};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Begins the work of a goal as the goal's form requires: opens its goal runs, starts the first
-    /// members of its list, or chooses its branch.
+    /// Begins the work of a goal. Depending on the goal's form, opens its goal runs, starts the
+    /// first member of its loop, or chooses its branch.
     pub(super) fn start_form(&mut self, number: usize) {
         let Some(goal) = self.graph.goal(number) else { return };
         match &goal.form {
@@ -32,7 +32,8 @@ impl WorkflowRun<'_> {
 
     /// Examines the branches of a choice, beginning at `position`, and takes the first branch with
     /// a true condition. If no condition is true, skips the goal. If a judge has to decide a
-    /// condition, returns without a choice; the answer of the judge continues the choice later.
+    /// condition, returns before a branch is chosen; the answer of the judge later continues the
+    /// examination.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -202,8 +203,8 @@ impl WorkflowRun<'_> {
         self.finish(number, ViewValue::Several(outputs));
     }
 
-    /// Sends the output of the whole goal to the goal's supervisor. Accepts the output if the goal
-    /// has no supervisor.
+    /// Sends the output of the whole goal to the goal's supervisor. If the goal has no supervisor,
+    /// accepts the output.
     fn finish(&mut self, number: usize, output: ViewValue) {
         let iteration = self.iteration_of(number);
         let part = RunPart::Whole;

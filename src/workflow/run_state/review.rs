@@ -10,8 +10,8 @@ use super::{
 };
 
 impl<'a> WorkflowRun<'a> {
-    /// Handles the output of a goal run whose kind is `Work`: sends the output to the verifier, if
-    /// the goal has a verifier.
+    /// Handles the output of a goal run whose kind is `Work`: sends the output to the verifier. If
+    /// the goal has no verifier, the output counts as verified.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
             return self.passed(run, output);
@@ -72,8 +72,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Sends the output of an item or of the whole goal to the goal's supervisor. Accepts the
-    /// output if the goal has no supervisor.
+    /// Sends the output of an item or of the whole goal to the goal's supervisor. If the goal has
+    /// no supervisor, accepts the output.
     pub(super) fn supervise(&mut self, run: &GoalRun, output: ViewValue) {
         let is_supervised =
             self.graph.goal(run.goal).is_some_and(|goal| goal.supervision.is_some());
@@ -115,7 +115,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Accepts an output as the result of an item or of the whole goal.
+    /// Accepts an output as the final result of an item or of the whole goal.
     fn count(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.end_part(run, PartResult::Completed(output)),

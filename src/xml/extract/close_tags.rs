@@ -35,13 +35,13 @@ pub(super) struct TurnWalk<'a> {
     /// Offset after the last tag. A Markdown quote cannot begin with the `>` before this offset,
     /// because that `>` ends the tag.
     pub tag_end: usize,
-    /// The tag that was parsed last and is not used yet, or `None`. It is kept because the tag
-    /// after a child is often the open tag of the next child.
+    /// An open tag that was parsed but not used yet; `None` if there is no such tag. It is kept
+    /// because the tag after a child is often the open tag of the next child.
     opened: Option<OpenTag>,
 }
 
-/// Backward search for the last close tag of each name. It goes only as far back as the queries
-/// require.
+/// Backward search for the last close tag of each name. The search goes only as far back as the
+/// queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
     /// Offset down to which the backward search has read the turn. For every name that has a close
@@ -171,8 +171,8 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Finds the next open or close tag with exactly the name `name`; `None` if there is none.
-    /// Skips CDATA sections if `cdata` is true.
+    /// Finds the next open or close tag with exactly the name `name`; `None` if there is no such
+    /// tag. Skips CDATA sections if `cdata` is true.
     fn own_tag(
         &self,
         name: &[u8],
@@ -276,7 +276,7 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds the first close tag with the name `name`, even if it closes a nested element. Returns
-    /// `None` if there is none.
+    /// `None` if there is no such tag.
     pub fn first_close(
         &mut self,
         name: &[u8],

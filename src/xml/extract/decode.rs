@@ -78,8 +78,8 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// Parses the reference at the beginning of `text` as [`escape::reference`] does, but only if the
-/// reference does not exceed a maximum length.
+/// Parses the reference at the beginning of `text` as [`escape::reference`] does. Also returns
+/// `None` if the reference exceeds a maximum length.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;

@@ -1,8 +1,8 @@
 //! Detects values that would join two elements into one, because a close tag is missing. For
 //! example, the first value in `<a><b>one</a><a><b>two</b></a>` must not extend to `</b>`. The
 //! value would contain `</a>` and then `<a>`, and `a` is the name of the element around the value.
-//! The search for the end of a value therefore skips a close tag with which the value would contain
-//! such a pair of tags.
+//! So the search for the end of a value does not stop at a close tag if the value would then
+//! contain such a pair of tags.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
@@ -43,8 +43,8 @@ impl<'a> EnclosingTags<'a> {
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
     /// whether the value must not end at `to`, because it would join two elements. This is so if
-    /// [`Self::is_reopened`] is true. It is also so if the value contains two elements with the
-    /// name of an element around the value, and only one of them is closed before `to`.
+    /// [`Self::is_reopened`] is true. It is also so if the value contains a closed and an unclosed
+    /// element, both with the name of the same element around the value.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;

@@ -41,8 +41,8 @@ pub struct ActionGrammar {
 
 type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
-/// An FNV-1a hasher, which does not resist chosen collisions. It is sufficient because the names
-/// come from a config, so an attacker cannot choose them.
+/// An FNV-1a hasher. An attacker who chose the names could make them collide, but the names come
+/// from a config.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 

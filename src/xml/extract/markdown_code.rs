@@ -64,8 +64,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether only white space and Markdown quote marks come before the text at `at` in its line.
-    /// If `item` is true, one marker of a list item may come before the text too.
+    /// Whether only white space and Markdown quote marks stand between the beginning of the line
+    /// and the offset `at`. If `item` is true, one marker of a list item may stand there, too.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);

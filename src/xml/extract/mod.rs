@@ -69,7 +69,8 @@ pub enum ExtractedItem {
         complete: bool,
     },
     Action(ExtractedAction),
-    /// An action that the extractor recognised but that has a defect. It is not dispatched.
+    /// An action that the extractor recognised but that has a defect. Such an action is not
+    /// executed.
     Broken(BrokenAction),
     /// A root element in a namespace that the agent does not know. The pump refuses this payload as
     /// it refuses every unknown payload.

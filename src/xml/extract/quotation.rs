@@ -155,7 +155,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Parses the complete action that begins at `at`, if there is one.
+    /// Parses the complete action that begins at `at`; `None` if no complete action begins there.
     pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMoreBytes> {
         match self.source.byte(at) {
             Some(b'<') => {}

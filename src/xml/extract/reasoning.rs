@@ -94,9 +94,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end`, which was recognised as one action, begins with a draft
-    /// of the action inside reasoning. In this case, the text contains a close tag of reasoning
-    /// and, later, the open tag of the real action, which has the same name as the draft.
+    /// Whether the text from `at` to `end`, which was recognised as one action, is in fact a draft
+    /// inside reasoning and then the real action. In this case, the text contains a close tag of
+    /// reasoning and, later, the open tag of the real action, which has the same name as the draft.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -118,7 +118,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
-    /// in inline code ends the block only if no other close tag follows.
+    /// in inline code ends the block only if no other close tag follows. Returns `None` if the turn
+    /// has ended without any close tag of the block.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;
@@ -148,8 +149,8 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after the first close tag of the reasoning block that `tag` opens, if the
-    /// close tag begins between the two offsets.
+    /// Returns the offset after the first close tag of the reasoning block that `tag` opens, if a
+    /// close tag begins between the two offsets; otherwise `None`.
     fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
         let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()

@@ -35,8 +35,8 @@ impl RescanLimiter {
     }
 }
 
-/// Converter of a turn's byte offsets to lines and columns. If the offsets increase, it counts each
-/// line only once.
+/// Converter of a turn's byte offsets to lines and columns. Counts each line only once if the
+/// offsets increase.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

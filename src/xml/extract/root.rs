@@ -61,8 +61,8 @@ impl TurnWalk<'_> {
 
     /// Finds the end of a broken action; nothing before this end is executed. The action ends after
     /// its close tag or, without a close tag, at the offset `defect.resume`. Without both, the
-    /// action usually ends with the turn. It ends after its open tag if this tag is malformed,
-    /// unless the defect is an unclosed or unknown child.
+    /// action ends with the turn. There is one exception: if the open tag is malformed and the
+    /// defect is not an unclosed or unknown child, the action ends after its open tag.
     fn broken(
         &mut self,
         tag: &OpenTag,

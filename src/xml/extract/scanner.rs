@@ -355,8 +355,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the element with the name `name` can have an end. This is so if its tag is
-    /// self-closing, or if the text may contain its close tag.
+    /// Whether the element with the name `name` may be closed: its tag is self-closing, or its
+    /// close tag may come later in the text.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

@@ -108,7 +108,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Returns the offset after a comment or CDATA section.
+    /// Returns the offset after the comment or CDATA section that begins at `at`.
     fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, WalkStop> {
         let source = self.source;
         if source.starts(at, b"<![CDATA[")? {

@@ -15,8 +15,9 @@ pub(super) struct TurnBytes<'a> {
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// Offset after which no `]]>` begins that ends a CDATA section. A search for `]]>` from a
-    /// later offset is skipped.
+    /// Offset of the last `]]>` of a turn that has ended; the maximum value for any other turn. A
+    /// CDATA section whose content begins after this offset is never closed, so no search is
+    /// needed.
     last_cdata_end: usize,
     last_comment_end: usize,
 }
@@ -111,8 +112,8 @@ impl<'a> TurnBytes<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// Returns the characters of a byte range, if the range lies within the valid UTF-8 and on
-    /// character boundaries.
+    /// Returns the characters of a byte range; `None` if the range is not within the valid UTF-8 or
+    /// not on character boundaries.
     fn text(&self, range: &Range<usize>) -> Option<&'a str> {
         let (from, text) = self.text;
         debug_assert!(range.end <= self.len());

@@ -110,7 +110,8 @@ impl Iterator for MarkupLexer<'_> {
     }
 }
 
-/// A piece of markup at the beginning of a text. It has a length and no offset.
+/// A piece of markup at the beginning of a text. Only its length is stored, because its offset is
+/// 0.
 struct MarkupCut {
     kind: MarkupKind,
     plain: bool,
@@ -180,9 +181,9 @@ fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Returns the offset of the first byte for which `is_it` returns true; `None` if there is none.
-/// `far` is a vectorised search for the same bytes, for the part of `rest` after the first [`NEAR`]
-/// bytes.
+/// Returns the offset of the first byte for which `is_it` returns true; `None` if there is no such
+/// byte. `far` is a vectorised search for the same bytes, for the part of `rest` after the first
+/// [`NEAR`] bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,
@@ -215,8 +216,8 @@ fn plain_comment(inside: &[u8]) -> Option<usize> {
     (inside.get(at + 2) == Some(&b'>')).then_some("<!---->".len() + at)
 }
 
-/// Cuts out the start tag at the beginning of `rest`, if it consists of an ASCII name without a
-/// prefix.
+/// Cuts out the start tag at the beginning of `rest`, if this tag consists only of an ASCII name
+/// without a prefix. Returns `None` for any other tag, and for a long name.
 #[inline(always)]
 fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     let name = rest.get(1..)?;
@@ -260,7 +261,8 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     }
 }
 
-/// Returns the offset of the next `>`, `"` or `'` from `at` on; `None` if none follows.
+/// Returns the offset of the next `>`, `"` or `'` from `at` on; `None` if no such character
+/// follows.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
     let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
     let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);

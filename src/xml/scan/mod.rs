@@ -56,7 +56,7 @@ pub struct ScanViolation {
     pub breach: BrokenRule,
     /// Byte offset from the beginning of the scanned text.
     pub offset: usize,
-    /// Text that names the defect and the expected form, in lower case and without a full stop.
+    /// Text that states the defect and the expected form, in lower case and without a full stop.
     pub message: String,
 }
 

@@ -67,7 +67,8 @@ fn is_further(c: char) -> bool {
         '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
-/// Returns the offset of the first character that XML 1.0 does not allow; `None` if there is none.
+/// Returns the offset of the first character that XML 1.0 does not allow; `None` if there is no
+/// such character.
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let controls = text.as_bytes().chunks(64).any(|chunk| {

@@ -1,4 +1,4 @@
-//! Cuts elements out of their parents, so that each element is a document of its own.
+//! Cuts elements out of their parents, so that each element becomes a separate document.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element as a document of its own, cut out of a larger text. Its names have the same
-/// namespaces as in that text.
+/// An element as a separate document, cut out of a larger text. Its names have the same namespaces
+/// as in that text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
     /// Byte range of the element in the original text.

@@ -115,7 +115,7 @@ struct FoundAttribute<'a> {
     offset: usize,
 }
 
-/// Checker that a text is well formed, which also finds the root elements of the text.
+/// Checker of the well-formedness of a text. It also finds the root elements of the text.
 struct WellFormednessChecker<'a> {
     text: &'a str,
     /// Name and offset of every open element.

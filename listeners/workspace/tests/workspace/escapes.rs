@@ -163,7 +163,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
 
 const TASKS: &str = ".vscode/tasks.json";
 
-/// Returns a payload that writes a file which other programs execute on their own. The pump holds
+/// Returns a payload that writes a file which other programs execute automatically. The pump holds
 /// every payload of this kind until a person has approved it.
 fn held(path: &str, body: &str) -> String {
     super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))

@@ -40,9 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the tool parameter that takes an inner payload; `None` if this payload contains no
-    /// inner payload. The value of the parameter is an object with one property, which is named
-    /// like the tool of the inner payload.
+    /// Name of the tool parameter that takes an inner payload; `None` if the tool's payload
+    /// contains no inner payload. The value of the parameter is an object with one property, which
+    /// is named like the tool of the inner payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,

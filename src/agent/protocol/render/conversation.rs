@@ -47,8 +47,8 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a rendered segment, as the number of items, messages and bytes in the conversation up
-/// to it.
+/// The end of a rendered segment: the numbers of items, messages and bytes in the conversation up
+/// to this end.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.

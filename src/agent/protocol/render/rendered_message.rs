@@ -289,7 +289,7 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
 }
 
 /// Returns the local name of the first tag of a refused payload, even if the payload is malformed
-/// after this tag.
+/// after this tag. For a native call, returns the name of the call. `None` if there is no name.
 fn root_name(attempt: &str) -> Option<&str> {
     // A native call is recorded in the form `name(arguments)`.
     let call = attempt.split_once('(').map(|(name, _)| name);

@@ -35,7 +35,7 @@ pub(super) fn tool_result(
 }
 
 /// Returns a payload as the content of the element `<tool_result>`. Escapes tags in the payload
-/// that are also named `tool_result`, because they could close the element. The texts of the
+/// that are also named `tool_result`, because such tags could close the element. The texts of the
 /// payload are already escaped.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);

@@ -7,7 +7,8 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Number of hexadecimal digits in a nonce, which follow its first character `k`.
+/// Number of hexadecimal digits in a nonce. The digits follow the letter `k`, which is the first
+/// character of every nonce.
 const NONCE_DIGITS: usize = 8;
 
 /// The slots of one turn: two elements that the model can write in its text. One slot takes the

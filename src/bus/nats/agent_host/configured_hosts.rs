@@ -1,5 +1,5 @@
-//! The hosts that run one agent in this process. There is one host for each recent config, because
-//! each delivery states the digest of its config.
+//! The hosts that run one agent in this process: one for each recent config. Each delivery goes to
+//! the host of the config whose digest the delivery states.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

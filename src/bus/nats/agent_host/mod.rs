@@ -208,7 +208,7 @@ impl RemoteAgentHost {
     }
 
     /// Handles a message that the pump sends to every host of the agent. Usually, the message
-    /// cancels a delivery. It may also request the texts that the agent's models write.
+    /// cancels a delivery. It may also request the text that the agent's models write.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;

@@ -63,7 +63,7 @@ impl GrowthFollower {
     }
 
     /// Registers a live page; returns `None` if there are too many pages. `is_running` states
-    /// whether an organism was running at the last check. The first report replaces this value.
+    /// whether an organism was running at the last check. The next check replaces this value.
     pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed, is_running);
@@ -96,7 +96,8 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// starts with the value `is_running` and with version 0. The next report replaces both.
+    /// starts with the value `is_running` and with version 0. The next report of the follower
+    /// replaces both values.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };

@@ -64,7 +64,7 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
 
 /// Whether `person` may see the text of a model before the gate, which checks payloads, has checked
 /// the text. Operators and viewers may see it, and clients may not. A viewer is the person without
-/// a name who started the view, and who has the rights of an operator on this host anyway.
+/// a name who started the view, and who has the rights of an operator on this machine anyway.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -76,7 +76,7 @@ fn next_keep_alive() -> Instant {
 /// A page that is open in a browser.
 struct LivePage {
     followed: FollowedPage,
-    /// The state that was last sent to the page; `None` before the first.
+    /// The state that was last sent to the page; `None` before the first event.
     shown: Option<ContentState>,
     calls: Option<ModelCallFeed>,
     keep_alive: Instant,

@@ -66,8 +66,8 @@ impl ActionContext {
         !self.config.operators.is_empty()
     }
 
-    /// Returns the origin of an action, which names the user who runs this process. The origin has
-    /// no note yet, because the person writes the note when confirming the action.
+    /// Returns the origin of an action, which contains the user who runs this process. The origin
+    /// has no note yet, because the person writes the note when confirming the action.
     pub fn origin(&self) -> DecisionOrigin {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }

@@ -116,7 +116,8 @@ async fn confirm(
     context.confirm(action, &details).await
 }
 
-/// Draws each field with its value. Draws no fields if the person wrote the XML.
+/// Draws each field with its value. Draws no fields if the person wrote the XML instead of filling
+/// in the fields.
 fn entered_fields(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Markup {
     if !typed.written("xml").trim().is_empty() {
         return html! { p.hint { "You wrote the XML: no field counts." } };
@@ -158,8 +159,8 @@ fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadN
     found.or_else(|| names.first())
 }
 
-/// Builds the payload from the form, without a check by the gate. If the payload cannot be built,
-/// returns the mistake in the form.
+/// Builds the payload from the form, without a check by the gate, which checks all payloads. If the
+/// payload cannot be built, returns a description of the mistake in the form.
 fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
     let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
     let names = replies(config, call);

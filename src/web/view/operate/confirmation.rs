@@ -281,8 +281,8 @@ async fn confirmed(
     }
 }
 
-/// Returns the requests with the texts that the person entered, and with signatures if they are
-/// required.
+/// Returns the requests of a confirmed action, with the texts that the person entered. If decisions
+/// must be signed, adds the signatures.
 fn signed_requests(
     context: &ActionContext,
     prepared: Vec<PreparedRequest>,

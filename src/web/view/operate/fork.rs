@@ -230,8 +230,8 @@ impl ForkDraft {
         }
     }
 
-    /// Builds the request from the entered values. If this fails, returns the mistake in the
-    /// values.
+    /// Builds the request for the fork from the entered values. If the values contain a mistake,
+    /// returns a description of the mistake.
     async fn request(
         &self,
         typed: &UrlQuery,
@@ -375,8 +375,8 @@ enum RequestState {
     Open,
     /// The fork begins with the unchanged request of the source thread.
     Recorded,
-    /// The person has changed the request, and has not permitted a call of the recipient with the
-    /// changed request. This call waits for an approval.
+    /// The person has changed the request, and has not permitted that the recipient gets it without
+    /// an approval. So the call with the changed request will wait for an approval.
     Changed,
     ChangedAndLive,
 }

@@ -1,5 +1,5 @@
 //! The page for the key with which a person signs in this browser. The browser generates and keeps
-//! the key. Its public part enters the config only through the terminal.
+//! the key. A person can add the public key to the config only at the terminal.
 
 use std::sync::Arc;
 

@@ -122,8 +122,8 @@ impl OperateFailure {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }
 
-    /// Creates the failure for a message that the index does not have. If the index lacks records,
-    /// they may contain the message.
+    /// Creates the failure for a message that the index does not have. If `is_behind`, the index
+    /// lacks records that may contain the message, so the failure requests a later attempt.
     fn no_message(id: MessageId, is_behind: bool) -> Self {
         if is_behind {
             let text = format!(
@@ -149,7 +149,7 @@ pub(super) struct ThreadActions {
     /// Whether a client may send further requests to the thread. If so, a pause of the thread also
     /// covers these requests.
     pub may_continue: bool,
-    /// Whether a pause names this thread.
+    /// Whether this thread is the target of a pause.
     pub is_paused: bool,
 }
 

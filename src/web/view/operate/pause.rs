@@ -220,7 +220,7 @@ impl PauseOverview {
     }
 }
 
-/// Draws a pause: its target, its beginning, its person and its note.
+/// Draws a pause: its target, its beginning, its note, and the person who requested it.
 fn line(pause: &IndexedPause) -> Markup {
     html! {
         b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
@@ -229,7 +229,7 @@ fn line(pause: &IndexedPause) -> Markup {
     }
 }
 
-/// Names the partitions that a pause has not reached.
+/// Lists the partitions that a pause has not reached.
 fn gap_text(partitions: &[u32]) -> String {
     let names: Vec<_> = partitions.iter().map(u32::to_string).collect();
     let noun = if names.len() == 1 { "partition" } else { "partitions" };

@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
-/// A request for an action of a person. If decisions must be signed, `place` names the journal and
-/// the thread for the person's signature.
+/// A request for an action of a person. If decisions must be signed, `place` contains the journal
+/// and the thread that the person's signature must state.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedRequest {
     pub request: ServiceRequest,

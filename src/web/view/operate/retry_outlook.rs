@@ -55,8 +55,8 @@ pub(in super::super) struct RetryFacts {
     pub repeated: Option<u32>,
 }
 
-/// Predicts the results of retries. Checks messages with the gate of the config file. Without a
-/// gate, predicts from the record alone.
+/// Predicts the results of retries. Checks messages with the gate of the config file, which refuses
+/// invalid payloads. Without a gate, predicts from the journal alone.
 #[derive(Default)]
 pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
@@ -256,8 +256,7 @@ fn last_fault(index: &IndexReader, id: MessageId) -> Result<Option<IndexedError>
 mod tests {
     use super::*;
 
-    /// Predicts the result of a retry of a submission that `rule` refused. The predictor has no
-    /// config.
+    /// Predicts, without a config, the result of a retry of a submission that `rule` refused.
     fn outlook(rule: RefusalRule, text: &str) -> RetryOutlook {
         let sender = ListenerName::parse("desk").unwrap();
         let retried =

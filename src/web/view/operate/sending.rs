@@ -110,8 +110,8 @@ async fn send_one(
 
 type PartitionPause = (u32, Result<PauseReport, PauseError>);
 
-/// Sends the pauses and resumes to each partition. A failure in one partition does not affect the
-/// other partitions.
+/// Sends each pause or resume request to its partition. A failure in one partition does not affect
+/// the other partitions.
 async fn send_pauses(
     client: &ServiceClient,
     requests: Vec<PauseRequest>,

@@ -15,7 +15,8 @@ use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
 
-/// The state and the totals of a thread, with the calls and the pauses that the thread waits for.
+/// The state and the totals of a thread, with its calls that wait for people and the pauses that
+/// keep back its calls.
 pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
@@ -78,7 +79,7 @@ impl ThreadHeader {
     }
 
     /// Returns the header of a thread in the state that `page` contains, which may be an earlier
-    /// state. The header states neither waits nor pauses.
+    /// state. The header shows neither waiting calls nor pauses.
     pub fn of_past(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
         let has_run = index.has_payload(&page.timeline.thread, &run_definition_name())?;
         Ok(Self {
