@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::audit::{ThreadPhase, thread_state};
 use crate::envelope::Money;
 use crate::ids::Position;
-use crate::index::{ListedTree, TreeFilter};
+use crate::index::{ListedTree, PausedPart, TreeFilter};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
@@ -155,9 +155,10 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
         (held, 0) => format!("{} ({held} held)", tree.messages),
         (held, _) => format!("{} ({open} unsettled, {held} held)", tree.messages),
     };
+    let state = thread_state(&tree.status, tree.waits);
     let mut row = vec![
         tree.thread.clone(),
-        thread_state(&tree.status, tree.waits).to_owned(),
+        tree.pause.map_or_else(|| state.to_owned(), |part| format!("{state}, {}", part.describe())),
         opened,
         duration(tree.updated.since(tree.opened)),
         messages,
@@ -193,6 +194,7 @@ fn json_line(tree: &ListedTree) -> Value {
         "fault": tree.fault,
         "errors": tree.errors,
         "waiting": tree.waits.calls,
+        "pause": tree.pause.map(PausedPart::describe),
         "turns": tree.turns,
         "tokens_in": tree.tokens_in,
         "tokens_out": tree.tokens_out,

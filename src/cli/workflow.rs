@@ -16,10 +16,12 @@ use std::process::ExitCode;
 use clap::{Subcommand, ValueEnum};
 
 use crate::config::{self, Config};
-use crate::workflow::{self, WorkflowDefinition};
+use crate::schema::ShortType;
+use crate::workflow::{self, WorkflowDefinition, WorkflowInput};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::output::put;
+use super::render::{RenderOutput, clean, table};
 use super::startup::ConfigArg;
 use diff::DiffArgs;
 use retry::RetryArgs;
@@ -34,7 +36,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum WorkflowVerb {
-    /// Draw the goals of a workflow.
+    /// Draw the goals of a workflow, or list the workflows.
     Show(WorkflowShowArgs),
     /// Run a workflow.
     Run(RunArgs),
@@ -48,12 +50,13 @@ enum WorkflowVerb {
 
 #[derive(Debug, clap::Args)]
 struct WorkflowShowArgs {
-    /// Name of the workflow.
-    name: String,
+    /// Name of the workflow. Without it, the workflows of the config are listed.
+    name: Option<String>,
     #[command(flatten)]
     config: ConfigArg,
-    #[arg(long, value_enum, default_value_t = DrawingFormat::Text)]
-    format: DrawingFormat,
+    /// Form of the drawing. Default: text.
+    #[arg(long, value_enum, requires = "name")]
+    format: Option<DrawingFormat>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -74,13 +77,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn show(args: &WorkflowShowArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_read()?;
-    let definition = named(&config, &args.name)?;
+    let Some(name) = &args.name else { return list(&config) };
+    let definition = named(&config, name)?;
     let drawing = match args.format {
-        DrawingFormat::Text => workflow::drawing(definition),
-        DrawingFormat::Mermaid => workflow::mermaid(definition),
+        None | Some(DrawingFormat::Text) => workflow::drawing(definition),
+        Some(DrawingFormat::Mermaid) => workflow::mermaid(definition),
     };
     put(&drawing)?;
     Ok(CommandExit::Done.into())
+}
+
+fn list(config: &Config) -> anyhow::Result<ExitCode> {
+    let rows: Vec<_> = config.workflows.iter().map(|workflow| row(&workflow.definition)).collect();
+    if rows.is_empty() {
+        note!("the config has no workflow; [workflows.NAME] declares one");
+        return Ok(CommandExit::Done.into());
+    }
+    put(&table(
+        &RenderOutput::stdout(false),
+        &["workflow", ">goals", "input", "description"],
+        &rows,
+    ))?;
+    note!("`organism workflow show NAME` draws one");
+    Ok(CommandExit::Done.into())
+}
+
+fn row(definition: &WorkflowDefinition) -> Vec<String> {
+    let WorkflowDefinition { name, description, goals, .. } = definition;
+    let input = match &definition.input {
+        WorkflowInput::Types(ShortType::Fields(fields)) => {
+            fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>().join(", ")
+        }
+        WorkflowInput::Types(_) => "a value".to_owned(),
+        WorkflowInput::Payload(payload) => payload.value.to_string(),
+    };
+    vec![name.value.to_string(), goals.len().to_string(), input, clean(description)]
 }
 
 fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefinition> {

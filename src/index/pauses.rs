@@ -46,6 +46,16 @@ pub enum PausedPart {
     Some,
 }
 
+impl PausedPart {
+    /// The extent in words, for the state of a tree in a list.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Whole => "paused",
+            Self::Some => "paused in part",
+        }
+    }
+}
+
 /// Adds a row if `fact` begins a pause. If `fact` ends a pause, stores the end in the pause's row.
 pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
     match fact {

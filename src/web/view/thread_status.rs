@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::audit::amounts::count;
 use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
-use crate::index::{HoldCount, ListedTree, PausedPart, WaitingMessage};
+use crate::index::{HoldCount, ListedTree, WaitingMessage};
 
 /// Draws the phase of a thread. If calls in the thread wait for people, draws this fact in place of
 /// the phase.
@@ -27,11 +27,7 @@ pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
 pub(super) fn of_tree(tree: &ListedTree) -> Markup {
     html! {
         (status(&tree.status, tree.waits))
-        @match tree.pause {
-            Some(PausedPart::Whole) => { ", " span.paused { "paused" } },
-            Some(PausedPart::Some) => { ", " span.paused { "paused in part" } },
-            None => {},
-        }
+        @if let Some(part) = tree.pause { ", " span.paused { (part.describe()) } }
         (denials(tree.denials))
     }
 }

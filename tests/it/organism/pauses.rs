@@ -60,6 +60,9 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
         let shown = house.organism(arguments);
         assert!(shown.err.contains("by operator: all (looking into it)"), "{shown:?}");
     }
+    assert!(house.organism(&["threads"]).out.contains("running, paused"));
+    let listed = house.organism(&["threads", "--json"]).json();
+    assert!(listed.iter().all(|tree| tree["pause"] == "paused"), "{listed:?}");
     house.write("let-go", "");
     until("work in flight finishes", || (house.recorded("held") == 1).then_some(()));
     running.child.kill().unwrap();
@@ -79,7 +82,8 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     let facts = facts_since_pause(&house);
     let resumed = facts.iter().position(|fact| matches!(fact, Fact::Resumed { .. })).unwrap();
     assert_eq!(handed_over(&facts[..resumed]), 0);
-    assert!(!house.organism(&["threads"]).err.contains("paused since"));
+    let listed = house.organism(&["threads"]);
+    assert!(!listed.err.contains("paused since") && !listed.out.contains("paused"), "{listed:?}");
     let ended = house.organism(&["sql", "SELECT target FROM pause WHERE ended IS NOT NULL"]);
     assert!(ended.out.contains("all"), "{ended:?}");
     let again = house.organism(&["resume", "all"]);

@@ -307,6 +307,20 @@ fn the_command_runs_a_workflow_and_shows_its_goals() {
 }
 
 #[test]
+fn workflows_are_listed_where_none_is_named() {
+    let house = house(CONFIG);
+    let listed = house.organism(&["workflow", "show"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let lines: Vec<_> = listed.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let [headers, tour]: &[Vec<_>; 2] = lines[..].try_into().unwrap();
+    assert_eq!((&headers[..2], &tour[..2]), (&["workflow", "goals"][..], &["tour", "9"][..]));
+
+    let unnamed = house.organism(&["workflow", "show", "--format", "mermaid"]);
+    assert_eq!(unnamed.code, Some(2), "{unnamed:?}");
+    assert!(unnamed.err.contains("<NAME>"), "{unnamed:?}");
+}
+
+#[test]
 fn a_loop_ends_in_what_is_shown_after_its_last_goal_and_a_send_exits_as_a_run_does() {
     let house = house(CONFIG);
     let ran = run(&house, &[]);

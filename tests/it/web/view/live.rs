@@ -171,6 +171,7 @@ fn a_refreshed_page_is_the_same_for_all_and_only_pages_are_shared() {
     let rows = |page: &str| page.matches("data-entry").count();
     assert_eq!(rows(&get("/threads", "1").body), 1);
     assert_eq!(house.send_text(&say("second"), &[]).code, Some(0));
+    until("the index has the second thread", || (rows(&view.page("/threads")) == 2).then_some(()));
     assert_eq!(rows(&get("/threads", "2").body), 2, "another version is drawn anew");
     assert_eq!(rows(&get("/threads?limit=1", "2").body), 1, "so is another address");
     for wrong in ["", "x", "-1"] {
