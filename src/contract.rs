@@ -207,7 +207,8 @@ impl Contract {
     }
 }
 
-/// All contracts of an organism, with the vocabulary of every sender.
+/// The contracts of all listeners and clients of an organism. Also contains the vocabulary of each
+/// of them, which is the set of payload names that it may write.
 #[derive(Debug, Clone, Default)]
 pub struct Contracts {
     by_name: NameMap<ListenerName, (Arc<Contract>, Vocabulary)>,

@@ -109,7 +109,7 @@ class Program(unittest.TestCase):
         frames = "".join(delivery(text) + "\0" for text in expressions)
         ran = subprocess.run(
             [sys.executable, str(HERE / "calculator.py")],
-            input=frames.encode(), capture_output=True, timeout=20, check=True,
+            input=frames.encode(), capture_output=True, timeout=120, check=True,
         )
         answers = ran.stdout.decode().split("\0")[:-1]
         return [answer.partition(">")[2].removesuffix("</e:answer>") for answer in answers]

@@ -140,7 +140,7 @@ class Programs(unittest.TestCase):
     def tearDown(self):
         for program in self.programs.values():
             program.stdin.close()
-            self.assertEqual(program.wait(timeout=20), 0)
+            self.assertEqual(program.wait(timeout=120), 0)
             program.stdout.close()
         self.folder.cleanup()
 

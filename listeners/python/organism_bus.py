@@ -393,7 +393,11 @@ async def _end_tasks():
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=0.1)
+        try:
+            await asyncio.wait(tasks, timeout=0.1)
+        except asyncio.CancelledError:
+            # A task that raises SystemExit has ended the loop, which cancels this one as well.
+            pass
 
 
 class _Service:

@@ -11,7 +11,8 @@ use crate::limits;
 /// How an agent ends its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum FinalMode {
-    /// Only an action ends a call: the agent must send a final payload.
+    /// The agent ends a call only with an action, usually a final payload. A turn without an action
+    /// does not end the call.
     #[default]
     #[serde(rename = "action")]
     Action,

@@ -163,7 +163,7 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
 }
 
 /// Finds the first pair of model requests, at the same place in both threads, that differ in
-/// anything but ids and dates; `None` if there is no such pair. Searches only the requests before
+/// anything but ids and dates; `None` if no compared pair does. Searches only the requests before
 /// the first event that differs. Sets `uncompared` to the number of pairs that were not compared,
 /// because a search compares a limited number of pairs.
 fn first_prompt(

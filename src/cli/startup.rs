@@ -134,14 +134,15 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the running organism uses another config than the one that the file now
-/// contains. Each command prints at most one such note.
+/// Prints a note if the config file has changed since the organism loaded it, or if the file is now
+/// invalid. Prints nothing if no organism runs or if it does not respond in time. Only the first
+/// call in a process can print the note.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// Prints the note of [`note_change`], unless this command has printed it already. `running`
-/// returns the digest of the running config, or `None` if it is unknown.
+/// Prints the note of [`note_change`] if it is due. Does nothing after the first call in a process.
+/// `running` returns the digest of the running config, or `None` if it is unknown.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));
@@ -302,8 +303,8 @@ impl ConfigArg {
         Ok(config)
     }
 
-    /// Loads the config for a command that only reads. Prints a note if the running organism uses
-    /// another config.
+    /// Loads the config for a command that only reads. Prints a note if the running organism still
+    /// uses an earlier config.
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;
         note_change(self.config.as_deref(), &config.directories());

@@ -194,7 +194,7 @@ fn json_line(tree: &ListedTree) -> Value {
         "fault": tree.fault,
         "errors": tree.errors,
         "waiting": tree.waits.calls,
-        "pause": tree.pause.map(PausedPart::describe),
+        "pause": tree.pause.map(PausedPart::as_str),
         "turns": tree.turns,
         "tokens_in": tree.tokens_in,
         "tokens_out": tree.tokens_out,

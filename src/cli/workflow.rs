@@ -14,6 +14,7 @@ mod test;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
+use serde_json::{Value, json};
 
 use crate::config::{self, Config};
 use crate::schema::ShortType;
@@ -21,7 +22,7 @@ use crate::workflow::{self, WorkflowDefinition, WorkflowInput};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::output::put;
-use super::render::{RenderOutput, clean, table};
+use super::render::{RenderOutput, clean, put_json, table};
 use super::startup::ConfigArg;
 use diff::DiffArgs;
 use retry::RetryArgs;
@@ -57,6 +58,9 @@ struct WorkflowShowArgs {
     /// Form of the drawing. Default: text.
     #[arg(long, value_enum, requires = "name")]
     format: Option<DrawingFormat>,
+    /// Write one line of JSON for each workflow of the list.
+    #[arg(long, conflicts_with = "name")]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -77,7 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn show(args: &WorkflowShowArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_read()?;
-    let Some(name) = &args.name else { return list(&config) };
+    let Some(name) = &args.name else { return list(&config, args.json) };
     let definition = named(&config, name)?;
     let drawing = match args.format {
         None | Some(DrawingFormat::Text) => workflow::drawing(definition),
@@ -87,8 +91,13 @@ fn show(args: &WorkflowShowArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn list(config: &Config) -> anyhow::Result<ExitCode> {
-    let rows: Vec<_> = config.workflows.iter().map(|workflow| row(&workflow.definition)).collect();
+fn list(config: &Config, is_json: bool) -> anyhow::Result<ExitCode> {
+    let workflows = || config.workflows.iter().map(|workflow| &workflow.definition);
+    if is_json {
+        workflows().map(json_line).try_for_each(|line| put_json(&line))?;
+        return Ok(CommandExit::Done.into());
+    }
+    let rows: Vec<_> = workflows().map(row).collect();
     if rows.is_empty() {
         note!("the config has no workflow; [workflows.NAME] declares one");
         return Ok(CommandExit::Done.into());
@@ -105,13 +114,37 @@ fn list(config: &Config) -> anyhow::Result<ExitCode> {
 fn row(definition: &WorkflowDefinition) -> Vec<String> {
     let WorkflowDefinition { name, description, goals, .. } = definition;
     let input = match &definition.input {
-        WorkflowInput::Types(ShortType::Fields(fields)) => {
-            fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>().join(", ")
-        }
-        WorkflowInput::Types(_) => "a value".to_owned(),
+        WorkflowInput::Types(_) => inputs(definition).join(", "),
         WorkflowInput::Payload(payload) => payload.value.to_string(),
     };
     vec![name.value.to_string(), goals.len().to_string(), input, clean(description)]
+}
+
+fn json_line(definition: &WorkflowDefinition) -> Value {
+    let WorkflowDefinition { name, description, goals, .. } = definition;
+    let (payload, inputs) = match &definition.input {
+        WorkflowInput::Types(_) => {
+            (format!("{{{}}}{}", definition.namespace(), name.value), Some(inputs(definition)))
+        }
+        WorkflowInput::Payload(payload) => (payload.value.to_string(), None),
+    };
+    json!({
+        "workflow": name.value.as_str(),
+        "goals": goals.len(),
+        "payload": payload,
+        "inputs": inputs,
+        "description": description,
+    })
+}
+
+/// The names of the inputs that the workflow declares without a schema of its own.
+fn inputs(definition: &WorkflowDefinition) -> Vec<&str> {
+    match &definition.input {
+        WorkflowInput::Types(ShortType::Fields(fields)) => {
+            fields.iter().map(|field| field.name.as_str()).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefinition> {

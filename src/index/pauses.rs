@@ -41,8 +41,8 @@ pub enum PausedPart {
     /// The pump hands over no open work of the tree, because a pause of the whole organism or of
     /// the tree's root thread is in force.
     Whole,
-    /// The pump hands over only a part of the tree's open work, because a pause of a subthread, or
-    /// of a listener with an open call in the tree, is in force.
+    /// The pump hands over only a part of the tree's open work, because a pause of a subthread with
+    /// an open call, or of a listener with an open call in the tree, is in force.
     Some,
 }
 
@@ -52,6 +52,14 @@ impl PausedPart {
         match self {
             Self::Whole => "paused",
             Self::Some => "paused in part",
+        }
+    }
+
+    /// The extent in the JSON of `organism threads`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Some => "part",
         }
     }
 }
@@ -128,17 +136,30 @@ impl IndexReader {
             if target == "all" || thread == Some(tree.thread.as_str()) {
                 return Ok(Some(PausedPart::Whole));
             }
-            let is_beneath = thread.and_then(|thread| thread.strip_prefix(tree.thread.as_str()));
-            let is_beneath = is_beneath.is_some_and(|label| label.starts_with('.'));
-            let is_called = match listener.filter(|_| part.is_none()) {
-                Some(listener) => self.has_open_call_to(&tree.thread, listener)?,
-                None => false,
-            };
-            if is_beneath || is_called {
-                part = Some(PausedPart::Some);
+            if part.is_some() {
+                continue;
             }
+            let beneath = thread.filter(|thread| {
+                let label = thread.strip_prefix(tree.thread.as_str());
+                label.is_some_and(|label| label.starts_with('.'))
+            });
+            let is_kept = match (beneath, listener) {
+                (Some(thread), _) => self.has_open_call_beneath(&tree.thread, thread)?,
+                (None, Some(listener)) => self.has_open_call_to(&tree.thread, listener)?,
+                (None, None) => false,
+            };
+            part = is_kept.then_some(PausedPart::Some);
         }
         Ok(part)
+    }
+
+    /// Whether a thread of the tree `root`, or a thread beneath it, has an open call.
+    fn has_open_call_beneath(&self, root: &str, thread: &str) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM thread_row r \
+                   CROSS JOIN thread_row t INDEXED BY thread_tree ON t.tree = r.n \
+                   WHERE r.id = ?1 AND t.open_calls > 0 \
+                   AND (t.id = ?2 OR substr(t.id, 1, length(?2) + 1) = ?2 || '.') LIMIT 1";
+        Ok(!self.rows(sql, &[&root, &thread], |_| Ok(()))?.is_empty())
     }
 
     /// Whether a listener has an open call in a tree.

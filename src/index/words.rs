@@ -244,9 +244,10 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the term for a run of characters in a script without spaces. The term matches the groups of
-/// three characters that make up the run, one after another. A run of fewer than three characters
-/// matches every group that begins with it.
+/// Adds the search term for a run of characters in a script without spaces. A message matches if it
+/// contains each group of three neighbouring characters of the run, directly one after another. For
+/// a run of fewer than three characters, it matches if it contains a group that begins with the
+/// run.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

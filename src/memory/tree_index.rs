@@ -77,8 +77,8 @@ impl TreeIndex {
         Arc::clone(&self.reopened)
     }
 
-    /// Returns the records of `thread` after `after`, up to and including `up_to`, oldest first.
-    /// `up_to` is a position in the tree.
+    /// Returns the records of `thread` at positions greater than `after` and not greater than
+    /// `up_to`, oldest first. `up_to` must be the position of a record of this tree.
     pub fn records(
         &mut self,
         reader: &JournalReader,

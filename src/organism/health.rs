@@ -115,8 +115,9 @@ pub struct ReadinessProblem {
 /// records. The organism verifies them while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
-    /// The first record that the start verified before the pump accepted payloads. A thread in the
-    /// background verifies the records before it.
+    /// Position of the first record after the snapshot. Before the pump accepted payloads, the
+    /// start verified all records that existed from this position on. A thread in the background
+    /// verifies the earlier records.
     pub proved_from: Position,
     /// The last record that the organism has verified so far. It verifies the records in ascending
     /// order, up to the record before `proved_from`.

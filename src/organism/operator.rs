@@ -17,7 +17,7 @@ use crate::pump::ResidentCore;
 use crate::pump::core::Event;
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Makes an action of the operator who is the user of this process.
+/// Makes an operator action. The action names the user who runs this process as the operator.
 pub fn action(
     verb: OperatorVerb,
     note: &str,

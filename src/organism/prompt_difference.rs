@@ -21,8 +21,8 @@ pub enum ComparedSide {
 /// stops at the first difference in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first pair of requests that differ in more than ids and dates; `None` if there is no
-    /// such pair.
+    /// The first compared pair of requests that differ in more than ids and dates, or that cannot be
+    /// rebuilt; `None` if no compared pair does.
     pub first: Option<DifferentPrompts<E>>,
     /// Number of pairs that were not compared, because a search compares a limited number of pairs.
     pub uncompared: u64,

@@ -136,7 +136,8 @@ impl ReloadService {
         Ok(true)
     }
 
-    /// Removes the pump of a partition, before it ends.
+    /// Removes the pump of a partition, so that later reloads leave it out. The partition's worker
+    /// calls this when the pump has ended or is about to end.
     pub(super) fn leave(&self, partition: u32) {
         self.0.pumps().remove(&partition);
     }

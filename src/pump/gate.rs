@@ -237,8 +237,7 @@ impl Gate {
     }
 
     /// Returns an example of a payload with this name, or `None` if there is no short example.
-    /// Takes the example from the cache if possible, because making one costs far more than a
-    /// refusal may cost.
+    /// Caches each result, because a refusal must be fast, and making an example takes long.
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.

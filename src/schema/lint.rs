@@ -5,9 +5,10 @@
 //! - libxml2 ignores `fixed` on a reference to an attribute.
 //! - libxml2 accepts child elements where an element of mixed content is `fixed`.
 //! - libxml2 does not check that a restriction permits only what its base permits.
-//! - libxml2 refuses white space around values of some number and date types, which XSD permits.
-//!   Almost every schema has such types, and a warning about each would be noise. So this module
-//!   warns only where such a value is the text of an element with attributes.
+//! - libxml2 refuses white space around the values of some number and date types, although XSD
+//!   permits this white space. Almost every schema has such types, and a warning about each would
+//!   be noise. So this module warns only where such a value is the text of an element with
+//!   attributes.
 
 use std::collections::{HashMap, HashSet};
 

@@ -30,8 +30,8 @@ pub enum ServiceRequest {
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The note and the signature of the operator. The control socket adds the user of the
-        /// operating system who sends the request.
+        /// Operating-system user, note and signature of the operator; `None` if the sender states
+        /// none of them. The control socket always sets the user to the sender of the request.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -228,8 +228,8 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The note and the signature of the operator. The control socket adds the user of the
-    /// operating system who sends the request.
+    /// Operating-system user, note and signature of the operator; `None` if the sender states none
+    /// of them. The control socket always sets the user to the sender of the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -271,8 +271,8 @@ pub struct ForkRequest {
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
-    /// The note and the signature of the operator. The control socket adds the user of the
-    /// operating system who sends the request.
+    /// Operating-system user, note and signature of the operator; `None` if the sender states none
+    /// of them. The control socket always sets the user to the sender of the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -320,8 +320,8 @@ pub struct RetryRequest {
     /// Whether the operator has accepted the risk that the work is done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
-    /// The note and the signature of the operator. The control socket adds the user of the
-    /// operating system who sends the request.
+    /// Operating-system user, note and signature of the operator; `None` if the sender states none
+    /// of them. The control socket always sets the user to the sender of the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -340,8 +340,8 @@ pub struct DecisionRequest {
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The note and the signature of the operator. The control socket adds the user of the
-    /// operating system who sends the request.
+    /// Operating-system user, note and signature of the operator; `None` if the sender states none
+    /// of them. The control socket always sets the user to the sender of the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }

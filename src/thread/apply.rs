@@ -403,9 +403,9 @@ impl Tree {
         self.count_delegation(message, opening);
     }
 
-    /// Accepts a message that opens no call. A message to the listener of an open call waits in
-    /// this call until it is delivered. Any other message, such as a note, only counts as unsettled
-    /// until the journal records how it ended.
+    /// Accepts a message that opens no call. From now on, the message is unsettled, until the
+    /// journal records how it ended. If it belongs to an open call and goes to the listener of this
+    /// call, it also becomes one of the call's pending messages. A note never becomes pending.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);

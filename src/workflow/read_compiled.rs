@@ -269,8 +269,8 @@ impl<'a> CompiledElement<'a> {
         read.next().unwrap_or_else(|| Err(self.unreadable("form")))
     }
 
-    /// Reads a goal's form from this element, whose name must be the name of a form. Returns `None`
-    /// if it is not.
+    /// Reads a goal's form from this element. The element's name states the form: a kind of target,
+    /// such as `agent`, or another form, such as `all`. Returns `None` if the name states no form.
     fn form_of_its_name(self) -> ReadResult<Option<GoalForm>> {
         if let Some(target) = self.target_of_its_name()? {
             return Ok(Some(GoalForm::Run(target)));
@@ -342,8 +342,8 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// Reads a goal's target from this element, whose name must be the name of a kind of target.
-    /// Returns `None` if it is not.
+    /// Reads a goal's target from this element. The element's name states the kind of the target:
+    /// `agent`, `listener` or `workflow`. Returns `None` if the name is another one.
     fn target_of_its_name(self) -> ReadResult<Option<GoalTarget>> {
         let target = match self.0.local_name() {
             "agent" => GoalTarget::Agent {

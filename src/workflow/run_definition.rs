@@ -1,9 +1,10 @@
 //! The definition of a run. A run records its definition in its first outcome, and uses this
 //! definition until the run ends.
 //!
-//! To record the definition, the workflow sends itself a payload with the digest of the compiled
-//! form, which is canonical XML. The gate checks this payload, and each later delivery of the call
-//! contains it. The journal stores the XML itself only once, for all runs with this definition.
+//! To record the definition, the workflow sends itself a payload with a digest. This is the digest
+//! of the compiled definition, which is a text in canonical XML. The gate checks the payload. Every
+//! later delivery of the run's call contains the payload, and the workflow reads the digest from
+//! it. The journal stores the XML text only once, for all runs with this definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

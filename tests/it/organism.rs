@@ -111,7 +111,7 @@ use uuid::Uuid;
 
 use crate::json_schemas::assert_described;
 
-/// Time-out of each wait in these tests. It is long enough for a machine that stands still for a
+/// Usual time-out of a wait in these tests. It is long enough for a machine that stands still for a
 /// minute.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Shortest pause between two checks of the condition that a test waits for. The longest pause is
@@ -381,8 +381,10 @@ impl House {
         let mut command = self.command(&["send", "-", "--as", "desk"]);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        let written = child.stdin.take().unwrap().write_all(bytes);
         let output = CommandOutput::from(child.wait_with_output().unwrap());
+        // A command whose arguments are wrong ends before it reads.
+        assert!(written.is_ok() || output.code == Some(2), "{written:?}: {output:?}");
         assert_described(&[&["send"], arguments].concat(), &output.out);
         output
     }

@@ -133,9 +133,10 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the journal position of the first delivery of `call`. `delivery` is the call that is
-    /// delivered now, and the position of that delivery. Returns `None` if `call` had no turn yet
-    /// and is not the call in `delivery`.
+    /// Returns the journal position of the delivery that led to the first turn of `call`.
+    /// `delivery` is the delivery for which the items are computed: its call and its position. If
+    /// `call` had no turn yet, returns the position of `delivery` if that is a delivery of `call`,
+    /// and `None` otherwise.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))

@@ -53,8 +53,8 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the JSON property that contains the report when the payload is called as
-    /// a native tool; `None` if the payload has no such property.
+    /// Returns the name of the property that contains the report in the JSON form of the payload;
+    /// `None` if this form has no such property.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -146,9 +146,9 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the JSON property that contains the report when the arguments of the
-    /// final payload `name` are written as JSON, as in a native call. Returns `None` if the payload
-    /// contains no report.
+    /// Returns the name of the property that contains the report in the JSON form of the final
+    /// payload `name`. The arguments of a tool call of the model's API have this form. Returns
+    /// `None` if the payload contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -250,9 +250,10 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the JSON arguments of a native call to arguments of the final payload `name`. The
-    /// JSON arguments match the schema from [`AgentFinals::parameters`]. A final payload contains
-    /// its report as text, so a report that the model wrote as another JSON value becomes a text.
+    /// Converts the JSON arguments of a tool call of the model's API to the JSON form of the final
+    /// payload `name`. The schema of the arguments comes from [`AgentFinals::parameters`]. A final
+    /// payload contains its report as text, so a report that the model wrote as another JSON value
+    /// becomes a text.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {

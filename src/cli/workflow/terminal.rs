@@ -24,8 +24,8 @@ pub struct RedrawnBlock {
 }
 
 impl RedrawnBlock {
-    /// Returns the text that replaces the lines on the screen by `lines`. `columns_now` is the
-    /// present width of the terminal.
+    /// Replaces the lines of the block by `lines`. Returns the text to print for this, with control
+    /// sequences. `columns_now` is the present width of the terminal in columns.
     pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
         let mut out = self.up(columns_now);
         for line in lines {
@@ -36,7 +36,8 @@ impl RedrawnBlock {
         out
     }
 
-    /// Returns the text that removes the lines from the screen.
+    /// Removes all lines of the block. Returns the control sequences to print, which delete the
+    /// lines from the screen. `columns_now` is the present width of the terminal in columns.
     pub fn clear(&mut self, columns_now: usize) -> String {
         if self.widths.is_empty() {
             return String::new();

@@ -85,8 +85,8 @@ impl RestingStore {
         db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
 
-    /// Returns the connection to the store's file. Returns `None` if the store is not open, or if
-    /// some of its states are only in the database of a snapshot.
+    /// Returns the connection to the database to which the store writes. Returns `None` if the
+    /// store is not open, or if it also reads states from the read-only database of a snapshot.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }

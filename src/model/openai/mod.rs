@@ -9,7 +9,8 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
-/// Wire format of chat completions, with one provider's deviations from OpenAI's format.
+/// OpenAI's wire format for chat completions. `quirks` states how one provider's format differs
+/// from it.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     pub quirks: OpenAiQuirks,

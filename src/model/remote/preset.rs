@@ -19,7 +19,8 @@ pub struct ProviderPreset {
 /// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireFormat {
-    /// Chat completions, with the provider's deviations from OpenAI's format.
+    /// OpenAI's format for chat completions. The value states how this provider's format differs
+    /// from it.
     #[serde(rename = "openai")]
     OpenAi(OpenAiQuirks),
     /// Anthropic's messages API.

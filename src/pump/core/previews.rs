@@ -60,7 +60,8 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
-    /// Returns the thread of `call`, or `None` if no listener works on a preview of the call.
+    /// Returns the thread of `call` if a listener is working on a preview of this call. Otherwise,
+    /// returns `None`.
     pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.in_flight.get(&call).map(|running| &running.thread)
     }

@@ -1,5 +1,5 @@
-//! Trials: forks whose source is in another journal. They try a config on a recorded thread. No
-//! person waits for their calls.
+//! Trials: forks whose source is in another journal. They try a config on a recorded thread. In a
+//! trial, no person approves, refuses or answers a call.
 //!
 //! A call that would be held for a person ends as `not-recorded` instead. An agent's call also ends
 //! as `not-recorded` if no recorded answer exists for its model call, and the trial has no

@@ -108,9 +108,10 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the uncounted time since the previous call of this function, by which deadlines must
-    /// be extended. Returns `None` if this time is shorter than [`limits::STANDSTILL_MIN`], or if
-    /// the clock is frozen, because a frozen clock brings no deadline closer.
+    /// Returns the uncounted time that the clock has measured since the previous call of this
+    /// function. The pump extends all deadlines by this time. Returns `None` if the time is shorter
+    /// than [`limits::STANDSTILL_MIN`]. Also returns `None` if the clock is frozen, because real
+    /// time then brings no deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

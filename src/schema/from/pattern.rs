@@ -125,8 +125,9 @@ fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     Some((ClassMember { text, is_set: false }, 1))
 }
 
-/// Returns the XSD form of the escape sequence that consists of a backslash and `letter`, outside a
-/// class; `None` if the sequence cannot be converted.
+/// Converts the escape sequence that consists of a backslash and `letter` to XSD. For `d`, `D`, `w`
+/// and `W`, the result is a character class, and so is valid only outside of other classes. Returns
+/// `None` if the sequence cannot be converted.
 fn escape(letter: char) -> Option<String> {
     Some(match letter {
         // In XSD, these sets contain all scripts; in JSON Schema, only ASCII.

@@ -100,7 +100,8 @@ pub(super) struct RecordReader<'r> {
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last; `None` before the first message of the record.
     latest: Option<MessageId>,
-    /// Call of the message that was read last; `None` if that message belongs to no call.
+    /// Call of the message that was read last; `None` if that message belongs to no call, or before
+    /// the first message.
     pub(super) latest_call: Option<CallId>,
     /// Payload bytes that no message has received yet; `None` if the payloads are read without
     /// their bytes.

@@ -59,8 +59,9 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates a scale from periods of work and from periods in which calls waited. `last` is the
-    /// time of the last event. If the waits without simultaneous work are together longer than the
-    /// work, they are shortened to the length of the work.
+    /// time of the last event. Time with both work and a wait counts as work. If there is work, and
+    /// the rest of the waits is in total longer than the work, this rest is shortened to the length
+    /// of the work.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);

@@ -26,3 +26,5 @@ async def connect_and_lose(client, server):
 
 Client._connect_to_server = connect_and_lose
 runpy.run_path(str(Path(__file__).with_name("obedient.py")), run_name="__main__")
+if not lost:
+    raise SystemExit("the client has lost no cancellation")

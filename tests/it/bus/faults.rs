@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::harness::{HostHarness, SinkEvent, attempt, call, done, name, script};
 use super::suite::fixture::obedient;
-use crate::organism::until;
+use crate::organism::{PATIENCE, until};
 
 fn hosting(options: Options) -> HostHarness {
     HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
@@ -110,7 +110,7 @@ async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
             }
             called.send(()).ok();
         });
-        sender.send(returned.recv_timeout(Duration::from_secs(5))).unwrap();
+        sender.send(returned.recv_timeout(PATIENCE)).unwrap();
     });
 
     ear.tell("anything");
@@ -302,7 +302,7 @@ async fn child_processes_of_a_listener_end_with_it() {
         // On a separate thread, so that a failing test does not wait for it.
         let (tell, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || tell.send(std::io::copy(&mut held, &mut std::io::sink())));
-        let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
+        let ended = tokio::time::timeout(PATIENCE, ended).await;
         let read = ended.expect("the grandchild should be gone").unwrap();
         assert_eq!(read.unwrap(), 0);
     }

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
@@ -29,6 +28,7 @@ use super::remote::leaving::{
 };
 use super::remote::{Meeting, RUNTIME, Stranger, wait};
 use crate::nats::shared;
+use crate::organism::PATIENCE;
 
 fn noted() -> Option<Turn> {
     Some(Turn { note: "<noted/>".to_owned(), ..Turn::default() })
@@ -318,8 +318,7 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
         let delivery = headers(call);
         client.publish_with_reply_and_headers(to, reply, delivery, "".into()).await.unwrap();
     };
-    let patience = Duration::from_secs(30);
-    let next = || notes.recv_timeout(patience).unwrap();
+    let next = || notes.recv_timeout(PATIENCE).unwrap();
     // So many calls that random order would fail the test.
     for n in 0..40 {
         let [other, call] = [2 * n, 2 * n + 1].map(|n| CallId(MessageId(Uuid::from_u128(n))));
@@ -331,7 +330,7 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
         // Messages of one connection arrive in order, so both earlier messages have arrived with
         // this one.
         client.publish(probe.clone(), "".into()).await.unwrap();
-        timeout(patience, probed.next()).await.unwrap().unwrap();
+        timeout(PATIENCE, probed.next()).await.unwrap().unwrap();
         go.send(()).unwrap();
         go.send(()).unwrap();
         assert_eq!([next(), next()], [("delivered", call), ("cancelled", call)], "round {n}");

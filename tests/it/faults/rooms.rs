@@ -10,8 +10,10 @@ use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
 use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
 
-/// Maximum time from a submission to the response that accepts or refuses the submission.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Maximum time from a submission to its refusal, and from the moment at which the disk has space
+/// to the next acceptance. One measurement must keep to it: a machine that stands still spoils one,
+/// and a slow organism all.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A house whose data is on a small disk.
 struct Room {
@@ -78,21 +80,18 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
     let mut campaign = Campaign::new("full disk, whole organism");
     let running = room.house.run();
     assert_eq!(room.send("before").out, pong("before"));
+    let [mut refusal, mut acceptance] = [Duration::MAX; 2];
     for round in 0..2 {
-        // Time that a command takes by itself on a busy machine.
-        let begun = Instant::now();
         let usual = format!("usual{round}");
         assert_eq!(room.send(&usual).out, pong(&usual));
-        let answer_max = ANSWER_MAX + 2 * begun.elapsed();
         room.fill();
         let first = room.send_into(&format!("first{round}"));
         for number in ["a", "b", "c"] {
             let begun = Instant::now();
             let refused = room.send(&format!("{number}{round}"));
-            let took = begun.elapsed();
+            refusal = refusal.min(begun.elapsed());
             assert_eq!(refused.code, Some(75), "{refused:?}");
             assert!(refused.err.contains("storage-full"), "{refused:?}");
-            assert!(took < answer_max, "{took:?}");
         }
         room.empty();
         let begun = Instant::now();
@@ -100,11 +99,12 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
         until("it accepts again", || (room.send(&number).out == pong(&number)).then_some(()));
         let took = begun.elapsed();
         campaign.note(format!("3 refused, accepted {took:.2?} after there was room"));
-        assert!(took < answer_max, "{took:?}");
+        acceptance = acceptance.min(took);
         // Records that were decided before the disk was full keep their positions.
         let first: CommandOutput = first.wait_with_output().unwrap().into();
         assert_eq!((first.code, first.out), (Some(0), pong(&format!("first{round}"))));
     }
+    assert!(refusal.max(acceptance) < ANSWER_MAX, "{refusal:?}, {acceptance:?}");
     assert_eq!(running.stop(), Some(0));
     assert_eq!(room.house.recorded("ping"), 7);
     room.house.verified();

@@ -3,12 +3,12 @@
 use organism::envelope::{Disposition, MessageKind};
 use organism::ids::CallId;
 use organism::journal::Journal as _;
-use organism::thread::{Closing, Fact, Record};
+use organism::thread::{Closing, Fact, PauseTarget, Record};
 
 use super::rows::{held_call, priced_turn};
 use super::{organism, text};
 use crate::journal::Place;
-use crate::journal::script::{NAMESPACE, Script, research, thread};
+use crate::journal::script::{NAMESPACE, Script, name, research, thread};
 
 /// A journal with trees in several states. A tree is finished, runs, waits for a person, has failed
 /// after such a wait, or has a turn with a price.
@@ -133,6 +133,39 @@ fn a_failed_tree_states_why() {
         assert!(fault.is_none_or(|fault| fault.starts_with("failed: ")), "{tree}");
     }
     assert!(trees.iter().any(|tree| tree["status"] == "failed"), "{lines}");
+}
+
+/// A pause of a subthread keeps back a part of the tree's open work, as long as a call is open in the
+/// subthread or beneath it.
+#[test]
+fn a_paused_subthread_counts_while_it_has_an_open_call() {
+    let tree = thread("sess-paused00");
+    let child = tree.child("part");
+    let deeper = child.child("deep");
+    let mut script = Script::default();
+    let mut records = vec![script.boot(1)];
+    let (asked, first) = script.question(&tree, "What is open?");
+    records.push(first);
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.open(&child, "researcher").within(&child).open(&deeper, "researcher").within(&deeper);
+    let query = format!("<search xmlns=\"{NAMESPACE}\"/>");
+    let called = step.say(MessageKind::Call, "researcher", "code-search", "search", &query, None);
+    let mut opening = step.end();
+    let target = PauseTarget::Thread(child);
+    opening.facts.push(Fact::Paused { target, by: name("ana"), note: String::new() });
+    records.push(opening);
+
+    let pause_of = |records: &mut Vec<Record>| {
+        let listed = organism(&Place::with(records), &["threads", "--json"]);
+        let tree: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        assert_eq!(tree["status"], "running", "{tree}");
+        tree["pause"].clone()
+    };
+    assert_eq!(pause_of(&mut records.clone()), "part");
+    let mut step = script.outcome(&deeper, "code-search", called);
+    step.dispose(called, Disposition::Handled).close(called, Closing::Completed);
+    records.push(step.end());
+    assert_eq!(pause_of(&mut records), serde_json::Value::Null);
 }
 
 /// Issue 17, 4.1: a filter that most trees match is searched from the newest tree on, and finds the

@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
 
 use organism::bus::process::PumpMark;
 use organism::clock::Time;
@@ -15,10 +14,7 @@ use serde_json::{Value as Json, json};
 use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
 use super::operator_keys::write_operator_key;
 use super::provider::{Provider, ScriptedResponse};
-use super::{CommandOutput, House, Running, TALK, say, until};
-
-/// Time-out of a test that waits for the next line of a command.
-const LINE_PATIENCE: Duration = Duration::from_secs(60);
+use super::{CommandOutput, House, PATIENCE, Running, TALK, say, until};
 
 /// Lines of a command's output. A line is read only when the test requests it, so that the command
 /// blocks while the test pauses.
@@ -46,7 +42,7 @@ impl OutputLines {
 
     /// The next line; `None` at the end of the output.
     fn next(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(LINE_PATIENCE) {
+        match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => {
                 self.seen.push(line.clone());
                 Some(line)

@@ -62,7 +62,7 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     }
     assert!(house.organism(&["threads"]).out.contains("running, paused"));
     let listed = house.organism(&["threads", "--json"]).json();
-    assert!(listed.iter().all(|tree| tree["pause"] == "paused"), "{listed:?}");
+    assert!(listed.iter().all(|tree| tree["pause"] == "whole"), "{listed:?}");
     house.write("let-go", "");
     until("work in flight finishes", || (house.recorded("held") == 1).then_some(()));
     running.child.kill().unwrap();

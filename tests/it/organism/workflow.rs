@@ -315,6 +315,12 @@ fn workflows_are_listed_where_none_is_named() {
     let [headers, tour]: &[Vec<_>; 2] = lines[..].try_into().unwrap();
     assert_eq!((&headers[..2], &tour[..2]), (&["workflow", "goals"][..], &["tour", "9"][..]));
 
+    let listed = house.organism(&["workflow", "show", "--json"]).json();
+    assert_eq!(listed[0]["workflow"], "tour", "{listed:?}");
+    let none = House::new().organism(&["workflow", "show"]);
+    assert_eq!((none.code, &*none.out), (Some(0), ""), "{none:?}");
+    assert!(none.err.contains("[workflows.NAME]"), "{none:?}");
+
     let unnamed = house.organism(&["workflow", "show", "--format", "mermaid"]);
     assert_eq!(unnamed.code, Some(2), "{unnamed:?}");
     assert!(unnamed.err.contains("<NAME>"), "{unnamed:?}");

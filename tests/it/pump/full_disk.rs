@@ -28,8 +28,8 @@ use crate::journal::Place;
 use crate::organism::PATIENCE;
 
 /// Maximum time until a submission is accepted, counted from the moment at which the disk has space
-/// again.
-const ROOM_MAX: Duration = Duration::from_secs(20);
+/// again. One round must keep to it: a machine that stands still spoils one, and a slow pump all.
+const ROOM_MAX: Duration = Duration::from_secs(2);
 /// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
 /// Length of a text in bytes. A record with such a text does not fit into the free bytes of any
@@ -171,6 +171,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
     let mut campaign = Campaign::new("full disk, driver");
     let disk = Disk::start();
     let mut expected = Vec::new();
+    let mut shortest = Duration::MAX;
     for round in 0..2 {
         let before = format!("{round}-before");
         assert_done(disk.send(&before)).await;
@@ -201,14 +202,16 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
                 break;
             }
             number += 1;
-            assert!(begun.elapsed() < ROOM_MAX, "there is room, and still: {receipt:?}");
+            assert!(begun.elapsed() < PATIENCE, "there is room, and still: {receipt:?}");
         }
+        shortest = shortest.min(begun.elapsed());
         campaign.note(format!("accepted {:.2?} after there was room", begun.elapsed()));
         for (_, sending) in waiting {
             assert_done(sending).await;
         }
         assert_eq!(in_time(result.next()).await.unwrap().unwrap().how, Closing::Completed);
     }
+    assert!(shortest < ROOM_MAX, "accepted {shortest:?} after there was room");
     in_time(disk.handle.drain("done")).await.unwrap();
     disk.pump.join().unwrap().unwrap();
     assert_eq!(disk.counts.unready(), [PumpNotReady::Draining, PumpNotReady::Ended]);

@@ -353,7 +353,8 @@ impl ForkDraft {
     }
 
     /// Returns the amounts of tokens and money that limit the fork, as the person entered them.
-    /// Refuses an amount of money if a model of the config has no price.
+    /// Refuses an amount of money if an agent may call a model that uses the network and has no
+    /// price.
     fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
         let allotment = amounts(typed)?;
         let config = &self.context.config;

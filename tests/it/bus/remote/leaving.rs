@@ -15,6 +15,9 @@ use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
 use crate::organism::PATIENCE;
 
+/// Maximum time until a listener ends without its server. The kits wait for five seconds.
+const END_MAX: Duration = Duration::from_secs(45);
+
 /// Function that waits until a stopping program has ended.
 pub type Ending = Box<dyn FnOnce() + Send>;
 
@@ -166,7 +169,7 @@ fn ends_soon(ending: Ending) {
         ending();
         tell.send(())
     });
-    let told = told.recv_timeout(PATIENCE);
+    let told = told.recv_timeout(END_MAX);
     assert_ne!(told, Err(RecvTimeoutError::Timeout), "it waits for a server that is away");
     // A process that ended unexpectedly has printed the reason.
     thread.join().unwrap().unwrap();

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Place;
 use crate::journal::script::Script;
 use crate::nats::Admin;
+use crate::organism::PATIENCE;
 
 #[test]
 fn a_second_pump_elsewhere_is_refused_within_a_second_with_the_holders_name() {
@@ -78,7 +79,7 @@ fn an_idle_pump_detects_that_its_lease_was_taken() {
         if let Err(error) = idle.checkpoint_if_due(organism::clock::Time(0)) {
             break error;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never hears of it");
+        assert!(begun.elapsed() < PATIENCE, "it never hears of it");
         std::thread::yield_now();
     };
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
