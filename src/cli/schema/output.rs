@@ -19,7 +19,7 @@ macro_rules! outputs {
 
 /// Commands with the schema of their JSON output. If a command writes lines, the schema describes
 /// one line.
-const OUTPUTS: [(&str, &str); 39] = outputs![
+const OUTPUTS: [(&str, &str); 40] = outputs![
     "answer": "answer",
     "approvals": "approvals",
     "backup": "backup",
@@ -58,6 +58,7 @@ const OUTPUTS: [(&str, &str); 39] = outputs![
     "workflow diff": "workflow-diff",
     "workflow retry": "workflow-retry",
     "workflow run": "workflow-run",
+    "workflow show": "workflow-show",
     "workflow test": "workflow-test",
 ];
 
