@@ -17,10 +17,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
-use super::driver::{Running, silent, start, start_hosting};
+use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
-use crate::organism::PATIENCE;
 
 /// Time-out of the server for a connection. It is longer than a test waits for the server to stop,
 /// so that the server does not end the connection first.

@@ -18,7 +18,10 @@ use organism::thread::{Closing, Fact, Input, Record};
 use super::slow_disk::{Silent, WatchedJournal};
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::substrate::Kept;
-use crate::organism::PATIENCE;
+
+/// Time-out of a wait for a pump in this process. It is short, because a guard of a broken rule may
+/// fail only by it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Running {
     pub handle: Handle,
