@@ -113,37 +113,31 @@ fn list(config: &Config, is_json: bool) -> anyhow::Result<ExitCode> {
 
 fn row(definition: &WorkflowDefinition) -> Vec<String> {
     let WorkflowDefinition { name, description, goals, .. } = definition;
-    let input = match &definition.input {
-        WorkflowInput::Types(_) => inputs(definition).join(", "),
-        WorkflowInput::Payload(payload) => payload.value.to_string(),
-    };
+    let input = inputs(definition)
+        .map_or_else(|| workflow::input_name(definition).to_string(), |inputs| inputs.join(", "));
     vec![name.value.to_string(), goals.len().to_string(), input, clean(description)]
 }
 
 fn json_line(definition: &WorkflowDefinition) -> Value {
     let WorkflowDefinition { name, description, goals, .. } = definition;
-    let (payload, inputs) = match &definition.input {
-        WorkflowInput::Types(_) => {
-            (format!("{{{}}}{}", definition.namespace(), name.value), Some(inputs(definition)))
-        }
-        WorkflowInput::Payload(payload) => (payload.value.to_string(), None),
-    };
     json!({
         "workflow": name.value.as_str(),
         "goals": goals.len(),
-        "payload": payload,
-        "inputs": inputs,
+        "payload": workflow::input_name(definition).to_string(),
+        "inputs": inputs(definition),
         "description": description,
     })
 }
 
-/// The names of the inputs that the workflow declares without a schema of its own.
-fn inputs(definition: &WorkflowDefinition) -> Vec<&str> {
+/// Returns the names of a workflow's inputs; `None` if a schema declares the payload with the
+/// inputs.
+fn inputs(definition: &WorkflowDefinition) -> Option<Vec<&str>> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {
-            fields.iter().map(|field| field.name.as_str()).collect()
+            Some(fields.iter().map(|field| field.name.as_str()).collect())
         }
-        _ => Vec::new(),
+        WorkflowInput::Types(_) => Some(Vec::new()),
+        WorkflowInput::Payload(_) => None,
     }
 }
 

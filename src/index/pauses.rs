@@ -9,6 +9,7 @@ use super::threads::TreeNameRole;
 use super::trees::ListedTree;
 use super::{Error, IndexReader};
 use crate::clock::Time;
+use crate::ids::ThreadId;
 use crate::thread::{Fact, Record};
 
 /// A pause in force.
@@ -139,27 +140,16 @@ impl IndexReader {
             if part.is_some() {
                 continue;
             }
-            let beneath = thread.filter(|thread| {
-                let label = thread.strip_prefix(tree.thread.as_str());
-                label.is_some_and(|label| label.starts_with('.'))
-            });
-            let is_kept = match (beneath, listener) {
-                (Some(thread), _) => self.has_open_call_beneath(&tree.thread, thread)?,
+            let thread = thread.and_then(|thread| ThreadId::parse(thread).ok());
+            let subthread = thread.filter(|thread| thread.root().as_str() == tree.thread);
+            let is_kept = match (subthread, listener) {
+                (Some(thread), _) => self.has_open_calls(&thread)?,
                 (None, Some(listener)) => self.has_open_call_to(&tree.thread, listener)?,
                 (None, None) => false,
             };
             part = is_kept.then_some(PausedPart::Some);
         }
         Ok(part)
-    }
-
-    /// Whether a thread of the tree `root`, or a thread beneath it, has an open call.
-    fn has_open_call_beneath(&self, root: &str, thread: &str) -> Result<bool, Error> {
-        let sql = "SELECT 1 FROM thread_row r \
-                   CROSS JOIN thread_row t INDEXED BY thread_tree ON t.tree = r.n \
-                   WHERE r.id = ?1 AND t.open_calls > 0 \
-                   AND (t.id = ?2 OR substr(t.id, 1, length(?2) + 1) = ?2 || '.') LIMIT 1";
-        Ok(!self.rows(sql, &[&root, &thread], |_| Ok(()))?.is_empty())
     }
 
     /// Whether a listener has an open call in a tree.
