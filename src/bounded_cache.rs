@@ -27,8 +27,8 @@ struct CachedValue<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Default for BoundedCache<K, V> {
-    /// Creates a cache with the default limits, which are those for a listener that keeps the
-    /// messages of its calls between deliveries.
+    /// Creates a cache with the default limits. A listener that keeps the messages of its calls
+    /// between deliveries uses these limits.
     fn default() -> Self {
         Self::new(limits::REMEMBERED_CALLS_MAX, limits::REMEMBERED_BYTES_MAX)
     }
@@ -42,8 +42,9 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Self { values, order, values_max, bytes_max, bytes: 0, next_place: 0 }
     }
 
-    /// Stores a value of `bytes` bytes and evicts the oldest values until the bounds hold. Returns
-    /// false and stores nothing if the value alone exceeds the maximum number of bytes.
+    /// Stores a value of `bytes` bytes in place of the earlier value of the key, and removes the
+    /// oldest values until the limits hold. If the value alone exceeds the maximum number of bytes,
+    /// only removes the earlier value, and returns false.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {

@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children whose exit codes are not collected yet, each with the listener that it runs, if any.
+/// Children whose exit codes are not collected yet. The value is the listener that the child runs,
+/// if any.
 ///
 /// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
 /// ends immediately never counts as an orphan.
@@ -22,9 +23,9 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of a started child in the register. While the entry exists, [`reap_orphans`] leaves the
-/// child's exit code to the code that started the child. So this value must not be dropped before
-/// that code has collected the exit code.
+/// Entry of a started child in the register. While the entry exists, [`reap_orphans`] does not
+/// collect the child's exit code, because the code that started the child collects it. So this
+/// value must not be dropped before the exit code is collected.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,

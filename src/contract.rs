@@ -258,8 +258,9 @@ impl Contracts {
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. In the copy, no sender may call a listener that is missing from `current`. Nor
-    /// may a sender use a payload that the listener no longer accepts.
+    /// `current`. In the copy, no sender may call a listener that is missing from `current`. If a
+    /// listener no longer accepts a payload in `current`, no sender may send this payload to the
+    /// listener.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

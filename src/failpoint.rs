@@ -50,13 +50,14 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoint of a project that begins: after it has found its data directory bound to no project,
-/// and before it takes the lock of the directory.
+/// Failpoint at the beginning of a project. The project has already found that its data directory
+/// is bound to no project, and has not yet taken the lock of the directory.
 pub const PROJECT: [&str; 1] = ["directory-unbound"];
 
-/// Failpoints of the pump. Most come directly before or after an action that the pump takes once a
-/// record is durable, such as a delivery. `answered` and `stepped` come after the arrival of a
-/// listener's answer, and before its record is durable.
+/// Failpoints of the pump. Once a record is durable, the pump acts on it, for example by a
+/// delivery. Most failpoints come directly before or after such an action. `answered` and `stepped`
+/// come earlier: after a listener's answer has arrived, and before the record of the answer is
+/// durable.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",

@@ -44,9 +44,9 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// Id of a message. External input gets a UUIDv7. Every message that the pump emits gets a UUIDv5,
-/// which is derived from the journal's id, the position of the record, and the number of ids that
-/// were derived for this record before.
+/// Id of a message. External input gets a UUIDv7. A message that the pump emits gets a UUIDv5,
+/// which is derived from three values: the journal's id, the position of the record, and the number
+/// of ids that were derived earlier for the same record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);

@@ -44,11 +44,12 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of the decoded text of one text-only element in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Maximum digests of model inputs that the pump keeps in memory, to know that the journal already
-/// contains these inputs. For all other inputs, the pump queries the journal.
+/// Maximum number of digests of model inputs that the pump keeps in memory. For an input whose
+/// digest is in memory, the pump knows that the journal already contains the input. For all other
+/// inputs, the pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Maximum bytes in total that searches for close tags in one turn may read without finding a close
-/// tag. Beyond this number, the rest of the turn is not parsed.
+/// Limit on futile searches for close tags: the maximum bytes that all searches in one turn may
+/// read without finding a close tag. Beyond this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum names of unknown root elements that the parser of model text remembers for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
@@ -103,7 +104,7 @@ pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one XPath expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
-/// Maximum bytes of the text of all nodes that one XPath expression selects.
+/// Maximum total bytes of the text in the nodes that one XPath expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Default maximum number of items of a workflow goal with the config key `each`. Such a goal runs
@@ -129,8 +130,8 @@ pub const ROOT_CHARS_MIN: usize = 8;
 /// Maximum characters after `sess-` in the id of a root thread. With this length, the id of the
 /// deepest child still fits into [`THREAD_ID_BYTES_MAX`].
 pub const ROOT_CHARS_MAX: usize = 59;
-/// Characters after `sess-` in the id of a root thread that is derived from a digest. The number is
-/// large enough to exclude collisions.
+/// Number of characters after `sess-` in a root thread's id, if the id is derived from a digest.
+/// The number is large enough to exclude collisions.
 pub const ROOT_CHARS_DERIVED: usize = 20;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 /// Maximum characters of an invalid id that an error message repeats.
@@ -196,8 +197,9 @@ pub const INSTANCES_CEILING: u32 = 256;
 pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Minimum time that a listener has after a heartbeat before its running attempt times out. For a
-/// listener that makes model calls, the listener's own timeout applies instead.
+/// Minimum time between a heartbeat of a listener and the time-out of the listener's running
+/// attempt. For a listener that makes model calls, the listener's own timeout replaces this
+/// minimum.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
@@ -238,8 +240,8 @@ pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
-/// Maximum characters that the failure report of a crashed process contains from the process's last
-/// line on standard error.
+/// Maximum characters of a crashed process's last line on standard error, as the failure report
+/// contains it.
 pub const LAST_STDERR_LINE_CHARS_MAX: usize = 200;
 
 // Agents.
@@ -259,7 +261,7 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// that a playback model plays. If the recording is larger, the stored config contains only its
 /// digest.
 pub const STORED_RECORDING_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of each chunk in which playback streams a recorded turn. The chunks are small, so
+/// Maximum bytes of one chunk of a recorded turn that playback streams. The chunks are small, so
 /// that tests get a stream of several chunks.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const PLAYBACK_CHUNK_DELAY_MAX: Duration = Duration::from_secs(10);
@@ -301,15 +303,15 @@ pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Maximum bytes of a proxy's response to a request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
-/// Minimum bytes of an API key that is removed from model answers. A shorter key, such as `ollama`,
-/// is often a common word that an answer may contain by chance.
+/// Minimum bytes of an API key that is removed from model answers. A shorter key is not removed: it
+/// is often a common word, such as `ollama`, that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
-/// Estimated tokens that a model API adds for each message, for each tool, and for the system
-/// prompt in the input of a model.
+/// Estimated tokens that a model API adds to the input of a model: once for each message, once for
+/// each tool, and once for the system prompt.
 pub const FRAMING_TOKENS: u64 = 8;
 /// Percentage added to an estimated number of tokens if organism does not have the vocabulary of
 /// the model. The estimate uses OpenAI's vocabulary of 2024. Most other vocabularies are smaller,
@@ -368,16 +370,16 @@ pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum connections that a command makes to a socket while the process behind the socket is not
-/// the one that holds the lock of the journal. The two differ for a moment while a pump takes over
-/// the journal. After the last connection, the command reports that another process serves the
-/// socket.
+/// Maximum connections that a command makes to a socket whose process does not hold the lock of the
+/// journal. The holder of the lock may be another process for a moment, while a pump takes over the
+/// journal. If it still is another process after the last connection, the command reports that the
+/// wrong process serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
 pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit within which a command at the control socket must send its request, and read each
-/// line of the response.
+/// Time limit for a command at the control socket to send its request. The same limit applies to
+/// reading each line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum idle time of a control connection that a client reuses. The time is shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
@@ -402,16 +404,16 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls for whose results clients wait, before a pump looks for clients that no
-/// longer wait and removes them.
+/// Minimum number of calls with waiting clients at which a pump removes the entries of clients that
+/// no longer wait.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Held calls do not count. Messages of a tree do not count
-/// while its open calls wait only for persons or timers.
+/// Maximum messages in flight in one pump. Held calls do not count. While all open calls of a tree
+/// wait for persons or timers, the messages of the tree do not count.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Number of uncounted messages for each call that is held or has a timer, in a tree whose open
-/// calls all wait for persons or timers. Uncounted messages in flight do not count towards
-/// [`IN_FLIGHT_MAX`]. Further messages of the tree count, so that a listener cannot collect
-/// messages without bound before it waits.
+/// If all open calls of a tree wait for persons or timers, some messages of the tree do not count
+/// towards [`IN_FLIGHT_MAX`]: this number for each call that is held or has a timer. Further
+/// messages of the tree count, so that a listener cannot collect messages without bound before it
+/// waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
@@ -428,8 +430,8 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
 /// Delay after a failure to copy a checkpoint, before the copy is tried again.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
-/// Maximum time that closing a journal, or verifying a journal in use, waits for copies of its
-/// checkpoints.
+/// Maximum time to wait for copies of checkpoints when a journal is closed, or when a journal in
+/// use is verified.
 pub const CHECKPOINT_COPY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum checkpoints that wait to be copied. Beyond this number, the oldest checkpoint is
 /// dropped.
@@ -437,11 +439,11 @@ pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
 /// Number of records after which the table of thread trees in SQLite is updated. Readers must scan
 /// the records that are newer than the table.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
-/// Bytes of SQLite's write-ahead log after which the contents of the log are moved into the
+/// Size of SQLite's write-ahead log, in bytes, at which the contents of the log are moved into the
 /// database file.
 pub const WAL_BYTES: usize = 40 << 20;
-/// Bytes of SQLite's write-ahead log after which the journal's writer waits until the log has been
-/// moved into the database file.
+/// Size of SQLite's write-ahead log, in bytes, at which the journal's writer waits until the
+/// contents of the log have been moved into the database file.
 pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
 /// Maximum capacity in bytes that each encoding buffer of the journal keeps for the next commit. A
 /// larger buffer is shrunk after its commit.
@@ -487,21 +489,21 @@ pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for a further event after the organism has
-/// ended. Also the maximum time for which an agent's host delays an answer, to send the queued
-/// texts of the model before the answer.
+/// ended. Also the maximum time for which an agent's host delays an answer while it sends the
+/// queued texts of the model.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused the
 /// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump repeats its request to the hosts of its agents for the texts that
-/// models stream. The pump sends these requests only while its live channel has readers.
+/// Interval at which a pump repeats its request for streamed texts. While the live channel of a
+/// pump has readers, the pump requests the texts that models stream from the hosts of its agents.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends the texts that models stream.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends streamed texts to a pump after the pump's last request for
-/// such texts.
+/// Time for which a pump's request for streamed texts is valid. After this time without another
+/// request, a host of agents sends the pump no more texts.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
-/// Longest pause of a model route that a provider can request.
+/// Longest pause that a provider can request for a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -518,8 +520,8 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Maximum number of waiting calls that the web view skips to show a later page of the list of
-/// waiting calls.
+/// Number of waiting calls that the web view can skip before a page of the list of waiting calls. A
+/// later part of the list cannot be shown.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
@@ -552,7 +554,7 @@ pub const WEB_RATE_MESSAGES: u64 = 50_000;
 pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 /// Maximum failures at the top of the page of refusals and failures.
 pub const WEB_LAST_FAILURES: usize = 20;
-/// Maximum characters of the reason of a failure in a list of the web view.
+/// Maximum length, in characters, of the failure reason that a list in the web view shows.
 pub const WEB_REASON_CHARS: usize = 300;
 /// Time after which the web view loads a config again, even if the config's files are unchanged.
 /// Files outside the project are not checked for changes.
@@ -560,15 +562,15 @@ pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum number of records that the web view reads from the end of a journal to find the record
 /// of an action that it has just sent.
 pub const WEB_RECEIPT_RECORDS: u64 = 200;
-/// Maximum number of links to records in the receipt of an action that consists of several
-/// requests.
+/// Maximum number of records to which the receipt of an action links. An action that consists of
+/// several requests has several records.
 pub const WEB_RECEIPT_LINKS: usize = 5;
 /// Maximum refused payloads that the web view shows with a held call. A model wrote these payloads
 /// in the same turn as the call.
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
-/// Maximum number of branches that a page of the web view shows opened in the tree of threads.
+/// Maximum number of branches that the tree of threads on a page of the web view shows expanded.
 pub const WEB_OPEN_BRANCHES: usize = 50;
 /// Maximum number of goals of a workflow that the web view draws as a graph. For a workflow with
 /// more goals, the page shows only the table of goals.
@@ -601,7 +603,7 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Niceness of the thread that verifies the journals for the web view. The thread gets only the
 /// processor time that all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
-/// Minimum time after the web view has verified the journals before it verifies them again.
+/// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of records between the oldest held call of a thread and the end of the journal.
 /// If there are more, the page of the thread does not show the contents of its held calls.
@@ -641,8 +643,8 @@ pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
 /// Maximum bytes of a form with an action, such as an answer. The limit leaves room for the escapes
 /// of the form's encoding.
 pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
-/// Maximum payload fields for which the web view shows a form. For a payload with more fields, a
-/// person must write XML.
+/// Maximum number of fields in a payload for which the web view shows a form. If the payload has
+/// more fields, a person must write XML.
 pub const WEB_FORM_FIELDS_MAX: usize = 200;
 /// Maximum actions that wait for a confirmation in the web view. Beyond this number, the oldest
 /// action is dropped.
@@ -673,17 +675,17 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum trees for which a process keeps an index of the tree's records in memory. With such an
-/// index, the process reads a thread for a listener without a walk through the whole tree.
+/// Maximum number of trees for which a process keeps an index of records in memory. With the index
+/// of a tree, the process can read one thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
-/// that was read last is kept whatever its size.
+/// Maximum total bytes of all indexes of trees' records in the memory of a process. The index that
+/// was read last is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum records that the index of a tree keeps in memory, because they have yet to be read for
-/// further threads. Each of these records opened several threads.
+/// Maximum records that the index of a tree keeps in memory because they are shared. A shared
+/// record opened several threads, and must still be read for some of them.
 pub const MEMORY_SHARED_RECORDS_MAX: usize = 8;
-/// Maximum total bytes of the records that the index of a tree keeps in memory, because they have
-/// yet to be read for further threads.
+/// Maximum total bytes of the shared records that the index of a tree keeps in memory. A shared
+/// record opened several threads, and must still be read for some of them.
 pub const MEMORY_SHARED_BYTES_MAX: usize = 8 << 20;
 /// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;
@@ -709,18 +711,18 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 /// Maximum trees at rest that a pump keeps in memory. A tree is at rest while it has no open call,
 /// message or timer.
 pub const RESTING_TREES_MAX: usize = 1_024;
-/// Maximum number of threads that a pump keeps in memory for trees at rest, over all these trees
-/// together.
+/// Maximum number of threads that all trees at rest in a pump's memory have together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
-/// much higher than [`RESTING_TREES_MAX`], because a query for all held calls must read every tree
-/// that has left memory, from the working file.
+/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. If more of
+/// these trees wait, some leave memory for the working file, and each query for all held calls must
+/// read them from there. So the number is much higher than [`RESTING_TREES_MAX`].
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
-/// [`RESTING_TREES_MAX`] before it evicts trees or keys. So one eviction removes many of them.
+/// [`RESTING_TREES_MAX`]. Beyond that, the pump moves all trees or keys above the limit out of
+/// memory at once. So each move concerns many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -730,13 +732,13 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
 /// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of heads, over all trees. A head, which is the last record of a tree,
-/// stays in memory while one of these uses is a use of it. A head is used when its tree gets a
-/// record, and when the head is loaded into memory.
+/// Number of most recent uses that keep heads in memory, over all trees. A head is the last record
+/// of a tree. It is used when the tree gets a record, and when the head is loaded into memory. A
+/// head stays in memory while one of these uses concerns it.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads without
-/// recent uses from memory to a working file. The number is large, so that each move writes many
-/// heads together.
+/// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads from
+/// memory to a working file. It moves the heads without a recent use. The number is large, so that
+/// each move writes many heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -749,8 +751,8 @@ pub const RESTING_FILTER_BYTES: usize = 1 << 20;
 pub const SNAPSHOT_THREADS_MAX: usize = 8;
 /// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum number of snapshots in a row that build on their predecessor. After this number, the
-/// next snapshot is made from every record.
+/// Maximum number of consecutive snapshots that are each made from the previous one. The next
+/// snapshot after them is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Number of bytes of encoded trees and client keys that the writer of a snapshot collects before
 /// it stores them in one transaction.
@@ -776,8 +778,8 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// Time after which the background thread of a NATS connection takes over the connection's network
-/// traffic. The time begins with the last blocking call on the connection.
+/// Time after the last blocking call on a NATS connection at which the background thread of the
+/// connection takes over the connection's network traffic.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
 /// Maximum time that a listener of the Rust kit handles queued deliveries before it sends and
 /// receives on its NATS connection again.
@@ -785,9 +787,9 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Size of a listener's answer in bytes up to which the receiving thread itself checks the answer.
-/// One thread receives the messages of all listeners, so longer answers are checked on another
-/// thread.
+/// Maximum size, in bytes, of a listener's answer that the receiving thread itself checks. Longer
+/// answers are checked on another thread, because the receiving thread receives the messages of all
+/// listeners.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -809,8 +811,8 @@ pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of ended attempts that the pump remembers for one NATS listener, to accept a late
-/// answer to one of them.
+/// Maximum number of ended attempts that the pump remembers for one NATS listener. The pump accepts
+/// late answers only to remembered attempts.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
@@ -828,7 +830,7 @@ pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const NATS_REQUESTS_MAX: usize = 64;
 /// Maximum findings of one turn that an agent's host reports.
 pub const TURN_FINDINGS_MAX: usize = 10_000;
-/// Maximum characters of an attempt's failure that an agent's host reports.
+/// Maximum characters of the text in which an agent's host reports the failure of an attempt.
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// Maximum bytes of an agent's answer over NATS. An answer consists of payloads and a note about
 /// the model turn, escaped for JSON.
@@ -899,8 +901,8 @@ pub const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub const STANDBY_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before a standby contacts an unreachable server again.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum delay before a standby tries again after a full disk, or after reading a stream that it
-/// refuses.
+/// Maximum delay before a standby tries again to follow the stream. The previous attempt failed
+/// because the disk was full, or because the standby refused the stream that it had read.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Factor for the delay before a standby reads a refused stream again. The delay is the duration of
 /// the last read, multiplied by this factor.
@@ -913,9 +915,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of the last announcement of a process that still counts as running. A new leader
-/// waits for a report from each running process. The age is less than [`LEASE_LAPSE`], so that the
-/// leader does not wait for a dead process whose lease has lapsed.
+/// Maximum time since the last announcement of a process for which the process still counts as
+/// running. A new leader waits for a report from each running process. The time is less than
+/// [`LEASE_LAPSE`], so that the leader does not wait for a dead process whose lease has lapsed.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -992,8 +994,8 @@ pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts that wait in each pump until the alert command can run for them. If so
-/// many reports already wait, the command never runs for a further report.
+/// Maximum reports of alerts that wait in each pump until the alert command can run for them. While
+/// the maximum number waits, the command is never run for a further report.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;

@@ -19,8 +19,8 @@ use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
 /// The inputs of a model request that are stored for a turn. The rest of the request is rebuilt
-/// from the recorded thread and from the note `model-turn`, in which the journal keeps the data of
-/// the turn.
+/// from the recorded thread and from the turn's note `model-turn`, a message of the thread with the
+/// data of the turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -172,9 +172,9 @@ impl SentDigests {
 }
 
 /// Returns the digest of all parts of a request except its settings. In the digested text, a zero
-/// byte follows each part. No part contains a zero byte, so the parts stay distinguishable. Older
-/// versions of the program recorded this digest with their turns, and did not store the inputs of
-/// the requests.
+/// byte ends each part; this is unambiguous, because no part contains a zero byte. Older versions
+/// of the program recorded this digest with their turns, and did not store the inputs of the
+/// requests.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

@@ -63,8 +63,8 @@ pub enum ActionTransport {
     /// All payloads are native calls of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions are native calls. The final payload is XML in the model's text. It is in a slot,
-    /// which is an element that is valid in one turn only.
+    /// Actions are native calls. The final payload is XML in the model's text. The model writes it
+    /// into a slot, an element that is valid in one turn only.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

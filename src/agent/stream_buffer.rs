@@ -41,7 +41,7 @@ struct LostRequest {
     is_charged: bool,
 }
 
-/// Recorded reason for a request that was cut short because its call was cancelled.
+/// Recorded reason for a request that was cut short, because the model call was cancelled.
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
@@ -134,8 +134,8 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// Drops the text that was received so far, because the next request gets the answer from its
-    /// beginning.
+    /// Drops the text that was received so far, because the next request receives the answer from
+    /// the beginning again.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);

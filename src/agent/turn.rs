@@ -49,9 +49,8 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Whether the model may or must call native tools. `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets one in only
-    /// two cases: with `xml-final`, because the notice names the slots, and if the context window
-    /// is full.
+    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets a notice
+    /// only with `xml-final`, because the notice names the slots, or if the context window is full.
     pub notice: bool,
     /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
@@ -93,8 +92,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal, by the pair of payloads with which the agent answers and
-    /// delegates the goal. Empty if no workflow sends goals to the agent.
+    /// Protocols for calls with a goal. The key is the pair of payloads with which the agent
+    /// answers and delegates the goal. Empty if no workflow sends goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -284,9 +283,9 @@ impl ModelAgent {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol and the tool choice for a call. A tool choice of `None` leaves the
-    /// provider's default. The tool choice is never `Required` if the call has an untyped goal,
-    /// because plain text answers such a goal.
+    /// Returns the protocol and the tool choice for a call. If the tool choice is `None`, the
+    /// provider's default applies. The tool choice is never `Required` in a call with an untyped
+    /// goal, because the agent may answer an untyped goal with plain text.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -320,7 +319,7 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds the records up to the position `up_to` that `memory` lacks. Reads these records on a
+    /// Adds the records that `memory` lacks up to the position `up_to`. Reads these records on a
     /// thread for blocking work, because the read may wait for the disk.
     async fn extended(
         &self,
@@ -487,21 +486,21 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The pair of payloads with which an agent answers and delegates a goal. Goals may have different
-/// pairs, so an agent has one protocol for each pair.
+/// The two payloads with which an agent answers a goal and delegates parts of it. Goals may differ
+/// in these payloads, so an agent has one protocol for each pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
     answer: PayloadName,
-    /// The payload with which the agent gives tasks of the goal to other agents; `None` if the goal
-    /// does not permit such delegations.
+    /// The payload with which the agent delegates parts of the goal to other agents; `None` if the
+    /// goal does not permit delegation.
     delegate: Option<PayloadName>,
 }
 
 /// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
-/// for each combination of a payload that answers the goal and a payload that delegates tasks of
-/// the goal to other agents. In some combinations, no payload delegates. A typed goal accepts only
-/// the payload of its type as its answer. An untyped goal also accepts the text of a turn.
+/// for each combination of a payload that answers the goal, and a payload that delegates parts of
+/// the goal to other agents or no such payload. A typed goal accepts only the payload of its type
+/// as its answer. An untyped goal also accepts the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -592,8 +591,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output that the agent wrote earlier in the same call. True if
-    /// the call had a turn before, and the agent's last turn contains text or native calls.
+    /// Whether the request contains output that the agent wrote earlier in the same call. This is
+    /// so if the call had a turn before, and the agent's last turn contains text or native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

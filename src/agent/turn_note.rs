@@ -47,8 +47,8 @@ pub struct TurnNote<'a> {
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls. Each has the digest of the payload that was made from the call, or
-    /// of the call's text if the call was refused.
+    /// The turn's native calls. Each has a digest: of the payload that was made from the call or,
+    /// if the call was refused, of the text of the call.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.
@@ -69,8 +69,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of another turn's note, from which this turn took its answer instead of calling a model.
-    /// The other turn is in the source of the fork. `None` if a model answered.
+    /// Id of the note of another turn, whose recorded answer this turn used instead of calling a
+    /// model. That other turn is in the source of the fork. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -247,7 +247,7 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Parses a note as [`PastTurn::read`] does, but returns `None` if the turn did not store its
+    /// Parses a note like [`PastTurn::read`]. Also returns `None` if the turn did not store its
     /// inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()

@@ -12,8 +12,8 @@ pub enum RendererVersion {
     /// arrival. If the agent clears its context, the request of the open call is no longer shown.
     V3,
     /// Fourth version of the renderer. Special characters in the results of actions are escaped
-    /// once, and the results are shown in the order of the actions. The request of the open call is
-    /// always shown.
+    /// only once, and the results are shown in the order of the actions. The request of the open
+    /// call always stays visible.
     V4,
     /// Fifth version of the renderer. It adds the payload `cancel-thread`, and the attribute
     /// `bound` of `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.

@@ -29,9 +29,9 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether copies in the file count as proof of the journal if they agree with it. False for
-    /// the copies in a state directory that the auditor distrusts. Copies that contradict the
-    /// journal are reported in any case.
+    /// Whether copies in the file count as proof of the journal. False for the file in a state
+    /// directory that the auditor distrusts. Even in such a file, a copy that contradicts the
+    /// journal is reported.
     counts: bool,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct CopyDifference {
     pub file: PathBuf,
 }
 
-/// A copy of a checkpoint that is newer than the last checkpoint in the journal. A journal that is
-/// a backup can lack the newest checkpoints.
+/// A copy of a checkpoint that is newer than the last checkpoint in the journal. Such copies are
+/// normal if the journal is a backup, because a backup can lack the newest checkpoints.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -59,13 +59,14 @@ pub(super) struct CopyEvidence {
     /// Whether the auditor named a state directory. This is true even if the option
     /// `distrust_state` excludes the copies in this directory from the proof.
     has_state: bool,
-    /// Reason why the configured directory has no copy for the journal. `None` if it has a copy,
-    /// cannot be read or is not configured.
+    /// Reason why the configured directory contains no copies of the journal's checkpoints. `None`
+    /// if the directory contains copies or cannot be read, or if no directory is configured.
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself, at the time at which the copies of
     /// checkpoints were read.
     due: Position,
-    /// Position of the last record that is proved by a copy outside the state directory.
+    /// Position of the last record that is proved by a copy outside the directories of the journal
+    /// and of its key.
     vouched: Position,
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
@@ -145,8 +146,8 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If a running pump has not yet written a copy of its last
-    /// checkpoint, waits a while for that copy.
+    /// Reads the copies in a directory. If the journal's last checkpoint has no copy there and a
+    /// pump is running, waits a while until the pump writes this copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -177,10 +178,10 @@ impl CopyEvidence {
         }
     }
 
-    /// Separates the copies that are newer than the journal's last checkpoint from the other
-    /// copies. `last` is the position of the journal's last record. A newer copy at a position up
-    /// to `last` is kept for [`CopyEvidence::compare_later`]. A copy at a later position is
-    /// dropped, because the journal lacks the records that the copy covers.
+    /// Removes from the files the copies that are newer than the journal's last checkpoint. `last`
+    /// is the position of the journal's last record. If the position of a newer copy is at most
+    /// `last`, the copy is kept for [`CopyEvidence::compare_later`]. Otherwise it is dropped,
+    /// because the journal lacks some of the records that the copy covers.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -195,10 +196,12 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the copies from [`CopyEvidence::set_later_aside`] with `heads`, up to the last
-    /// record in `heads`. A copy is equal if it is genuine, ends at this record and has the same
-    /// Merkle root. An equal copy proves the records if it is kept outside the directories of the
-    /// journal and of its key. Any other copy is added to the differences.
+    /// Compares newer copies, which [`CopyEvidence::set_later_aside`] has kept, with the journal's
+    /// records. `heads` covers the records that were read so far. Handles the copies at a position
+    /// up to the last of these records. A copy agrees with the journal if it is genuine, is at the
+    /// position of this last record, and has the same Merkle root. If it is also outside the
+    /// directories of the journal and of its key, it proves these records. A copy that does not
+    /// agree becomes a difference.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -213,16 +216,15 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the differences that [`CopyEvidence::compare_later`] has found since the last call
-    /// of this function: newer copies that contradict the journal's records.
+    /// Returns the newer copies that contradict the journal's records. Each call returns only the
+    /// differences that [`CopyEvidence::compare_later`] has found since the previous call.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
     /// Compares the copies of checkpoints with `inside`, the checkpoints that the journal itself
-    /// contains, and returns the copies that differ. A copy that equals its checkpoint proves all
-    /// records up to its position, if the copy is outside the directories of the journal and of its
-    /// key.
+    /// contains, and returns the copies that differ. A copy that equals its checkpoint and is
+    /// outside the directories of the journal and of its key proves all records up to its position.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

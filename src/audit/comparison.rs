@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position by which differences are sorted: that of the event in the left journal. If only the
-    /// right thread has the event, this is the position of the next event of the left thread.
+    /// Position by which differences are sorted. If the left thread has the event, this is the
+    /// position of that event. Otherwise it is the position of the left thread's next event.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -100,8 +100,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last result that the opener of the thread got: a reply or a fault. `None` if
-    /// it has got no result, or if the payload was redacted.
+    /// Payload of the last result, a reply or a fault, that the opener of the thread got. `None` if
+    /// the opener has got no result, or if the payload was redacted.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -164,7 +164,7 @@ impl ThreadComparison {
         self.has_equal_results
     }
 
-    /// Whether one of the threads has not ended. Its result may still come.
+    /// Whether at least one of the threads has not ended, so that its result may still come.
     pub fn is_open(&self) -> bool {
         [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
     }
@@ -190,15 +190,16 @@ impl ThreadComparison {
     }
 
     /// Returns the pairs of turns with differing prompts, up to the first event in which the two
-    /// threads differ. A prompt before that event cannot differ as a consequence of the event.
+    /// threads differ. These prompts differ for another reason than this event, because they come
+    /// before it.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
     }
 
-    /// Returns the two requests of a pair of turns without the parts that always differ. Ids are
-    /// replaced by places in the thread. In the right request, the environment with its date is
-    /// replaced by that of the left request.
+    /// Returns the requests of the two turns in a form that can be compared. Ids are replaced by
+    /// places in the thread. The environment of the right turn, which includes the date, is
+    /// replaced by the environment of the left turn.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
@@ -257,8 +258,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two corresponding events. Subthreads are compared by their events, and notes of
-    /// turns by the prompts of the turns.
+    /// Compares two corresponding events. For two subthreads, compares their events. For the notes
+    /// of two turns, compares the prompts of the turns.
     fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
         match (&left.entry.what, &right.entry.what) {
             (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
@@ -274,9 +275,9 @@ impl ThreadComparer {
     }
 
     /// Compares two ranges of events that contain no equal events. Pairs events with the same
-    /// title, in their order, and adds each pair to the differences. If both events of a pair are
-    /// subthreads, compares the subthreads event by event instead. Adds events without a partner to
-    /// the differences, too.
+    /// title, in their order. If both events of a pair are subthreads, compares the subthreads
+    /// event by event. Adds every other pair to the differences, and also every event without a
+    /// partner.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -415,8 +416,9 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the recorded turn whose answer a turn of a fork has used. `message` is the
-/// note of the fork's turn. Returns `None` for any other message, or if a model answered.
+/// Returns the id of the recorded turn whose answer a turn of a fork has used instead of calling a
+/// model. `message` is the note of the fork's turn. Returns `None` if a model answered, or if
+/// `message` is not the note of a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

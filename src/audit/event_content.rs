@@ -136,15 +136,15 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces each id of a thread or message of this tree in a text by the place of the thread or
-    /// message in the tree.
+    /// Replaces ids in a text. An id of a thread or message of this tree becomes the place of that
+    /// thread or message in the tree.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }
 
-    /// Replaces each id of a thread or message of this tree in a text by the place of the thread or
-    /// message in the tree. If `is_core` is true, the text is a payload of the core, and all other
-    /// UUIDs in the text are replaced by the word `id`. These UUIDs are ids of calls and timers.
+    /// Replaces ids in a text. An id of a thread or message of this tree becomes the place of that
+    /// thread or message in the tree. If `is_core` is true, the text is a payload of the core, so
+    /// all other UUIDs in it are ids of calls and timers. These UUIDs become the word `id`.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -161,8 +161,8 @@ impl ContentReader {
         out
     }
 
-    /// Finds an id of this tree at the beginning of a text. Returns the length and the replacement
-    /// of the id. The length is 0 if the text does not begin with an id.
+    /// Looks for an id of this tree at the very beginning of a text. Returns the length of the id
+    /// and the text that replaces it. The length is 0 if the text does not begin with an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');

@@ -74,8 +74,8 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// Position of the last record of the filter's tree, or of the journal if the filter names no
-    /// tree.
+    /// The head: the position of the last record of the tree that the filter names. If the filter
+    /// names no tree, the position of the journal's last record.
     head: Position,
     /// Position of the first record to write.
     first: Position,
@@ -129,8 +129,8 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a copy whose last record is the head of the journal or tree. Unlike the original,
-    /// the copy also contains the records after the filter's time range.
+    /// Returns a copy of this source without an end of the time range: the copy extends to the last
+    /// record of the journal or tree.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

@@ -90,9 +90,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values are equal. Both were converted from XML with the same schema. If a
-/// number or flag is not written in the notation of JSON, the conversion keeps its text as a
-/// string. So a string equals a number or flag if its text has the same value.
+/// Whether two JSON values are equal. Both were converted from XML with the same schema. The
+/// conversion writes a number or flag as a JSON string if its notation in XML is not valid in JSON.
+/// So a string and a number or flag are equal if the string has the same value.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

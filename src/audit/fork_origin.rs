@@ -17,7 +17,7 @@ pub struct ForkOrigin {
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages that the first record of the fork contains for the thread: notes of the core, and
+    /// The thread's messages in the first record of the fork. They are notes of the core, and
     /// messages of calls that were open in the source and are opened again in the fork.
     pub recorded: Vec<MessageId>,
 }

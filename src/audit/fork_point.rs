@@ -28,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// Listener of a call that contains the requested turn, directly or through other calls, and
-    /// that the fork answers with the recorded result. Because of such a call, the fork begins
-    /// before the call instead of at the turn. `None` if there is no such call.
+    /// The listener that prevents a fork at the requested turn; `None` if there is no such
+    /// listener. The turn is inside a call to this listener, and a fork answers this call with the
+    /// recorded result. So nothing inside the call runs again, and the fork begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -81,8 +81,8 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the listeners that handle no calls of a fork. A fork answers the calls to these
-/// listeners with the results that the source recorded.
+/// Returns the listeners that do not run in a fork. A fork answers calls to these listeners with
+/// the results that the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
@@ -96,12 +96,12 @@ pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bo
 }
 
 impl ForkPoint {
-    /// Finds the fork point at a message of the record at `position`. If no fork can begin at the
-    /// message, finds the last fork point before it. Returns `None` if the record lacks the
-    /// message, or if the tree cannot be forked.
+    /// Finds the fork point at a message of the record at `position`. If no fork can begin at this
+    /// message, finds the last fork point before the message. Returns `None` if the record lacks
+    /// the message, or if the tree cannot be forked.
     ///
-    /// A fork answers calls to some of the listeners with recorded results. `is_answered` states
-    /// whether a listener is one of them.
+    /// `is_answered` states for a listener whether a fork answers calls to it with recorded
+    /// results.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -153,9 +153,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the point in the source at which the fork with these `records` began. Returns `None`
-    /// if the records belong to no fork, or if the source has no history in this journal.
-    /// [`ForkPoint::find`] returns this point if a fork of this fork can begin at no later point.
+    /// Returns the point in the source at which a fork began. `records` are the records of the
+    /// fork. Returns `None` if the records belong to no fork, or if this journal does not contain
+    /// the history of the source. If a new fork of the fork cannot begin at any record of the fork
+    /// itself, [`ForkPoint::find`] uses the returned point.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -180,10 +181,10 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener of the innermost call that a fork answers with the recorded result.
-    /// Considers the call of the turn at this point, and the open calls above that call. Returns
-    /// `None` if there is no such call, if no turn is at this point, or if this point is not at the
-    /// last of the `records`.
+    /// Returns the listener that a fork would not run, although the turn at this point is inside a
+    /// call to it: a fork answers that call with the recorded result. If there are several such
+    /// calls, returns the listener of the innermost call. Returns `None` if there is no such call,
+    /// if this point has no turn, or if this point is not at the last of `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -378,8 +379,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls this fork answers with results that its source recorded.
-    /// The fork has recorded these calls as [`ReopenedKind::Again`].
+    /// Returns the recipients of the calls that this fork answers with results from its source. The
+    /// fork has recorded these calls as [`ReopenedKind::Again`].
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -387,7 +388,7 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the fork has opened exactly the calls in `work` again.
+    /// Whether the calls that the fork has opened again are exactly those in `work`.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
@@ -452,9 +453,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message of `record` at which a fork can begin: the message `wanted`, if the record
-/// contains it, otherwise the last result in the record. Returns `None` if no call ended in the
-/// record.
+/// Returns the message of `record` at which a fork can begin. This is the message `wanted` if the
+/// record contains it, otherwise the last result in the record. Returns `None` if no call ended in
+/// the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -96,8 +96,8 @@ impl HeldCall {
         Self { preview, ..self }
     }
 
-    /// Returns the SHA-256 of the recorded preview, which an approval must name. Returns `None` if
-    /// no preview was recorded.
+    /// Returns the SHA-256 of the recorded preview. An approval must name this digest. Returns
+    /// `None` if no preview was recorded.
     pub fn preview_sha256(&self) -> Option<Digest> {
         match &self.preview {
             Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
@@ -175,9 +175,9 @@ impl HeldPage {
     }
 }
 
-/// Returns the oldest `most` calls that wait for the decision `hold`. Finds their trees in the
-/// index, and reads only these trees from the journal. Reads each tree from the first of these
-/// calls on.
+/// Returns the oldest `most` calls that wait for the decision `hold`. Finds the trees of these
+/// calls in the index, and reads only these trees from the journal. In each tree, skips the records
+/// before the first waiting call.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
@@ -205,9 +205,9 @@ pub fn held_of(
 /// Number of trees that are read in one read transaction of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of the trees in `found`, oldest first. Each tree is read from its given
-/// position on. If `found` contains a tree several times, the tree is read once, from the lowest of
-/// its positions on.
+/// Returns the held calls of the trees in `found`, oldest first. `found` names for each tree the
+/// position at which reading begins. If `found` contains a tree several times, the tree is read
+/// once, from the lowest of its positions on.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, InheritedThread, Input, Map, Record};
 
-/// Counts of accepted and settled messages and of refusals, in one thread or in several threads
-/// together.
+/// Numbers of accepted messages, of settled messages and of refusals, in one thread or in several
+/// threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]
@@ -38,11 +38,11 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// The `seq` of the last message that a thread of a fork has taken over from the source of the
-    /// fork. The key is the index of the fork's thread in `threads`.
+    /// For each thread of a fork that has taken over messages from the fork's source: the `seq` of
+    /// the last of these messages. The key is the index of the fork's thread in `threads`.
     inherited: Map<u32, u64>,
-    /// Number of refusals that belong to no thread. Refusals with the code `busy` are among them,
-    /// because only their number is recorded.
+    /// Number of refusals that belong to no thread. Includes all refusals with the code `busy`,
+    /// because only the number of such refusals is recorded.
     unplaced: u64,
 }
 

@@ -44,8 +44,8 @@ pub struct MessageReport {
     /// Refused payloads that the listener returned in the same outcome as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that a listener wrote while it handled the call that the message
-    /// opened.
+    /// Refusals of payloads in the call that the message opened: a listener wrote these payloads
+    /// while it handled the call.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call in which the message was written; `None` if no model wrote the message.
@@ -120,8 +120,9 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The messages that one message caused. If there are more than the caller's limit, the list
-/// contains only that many: half of them are the first, and half are the last caused messages.
+/// The messages that one message caused. If there are more than the caller's limit, the list is
+/// shortened to the limit: its first half contains the first caused messages, and its second half
+/// the last.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
@@ -319,8 +320,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message was written in the turn `turn`: it is the `model-turn` note that records the
-/// turn, or was sent by the agent that took the turn.
+/// Whether the message belongs to the turn `turn`: it is the `model-turn` note that records the
+/// turn, or the agent that took the turn sent it.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }

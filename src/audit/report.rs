@@ -31,8 +31,7 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// Result of comparing the journal with copies of its checkpoints. The copies are outside the
-/// journal.
+/// Result of comparing the journal with copies of its checkpoints that are outside the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
     /// No copies of the checkpoints were found, and the auditor named no state directory.
@@ -42,8 +41,8 @@ pub enum OutsideVerdict {
     /// were found. So a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The copies of checkpoints in the state directory agree with the journal. No copies that
-    /// agree exist outside that directory.
+    /// Copies of checkpoints in the state directory agree with the journal. No copy outside the
+    /// state directory agrees with it.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -100,12 +99,12 @@ pub struct RecordedLoss {
     /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last record that was lost. The journal had acknowledged the records up to
-    /// this position and no later ones.
+    /// Position of the last record that was lost. This is also the last record that the journal had
+    /// acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Id of the other journal that contained the lost records; `None` if this journal contained
-    /// them.
+    /// Id of the journal that contained the lost records, if it was another journal; `None` if this
+    /// journal contained them.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -149,11 +148,12 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that is proved by a copy of a checkpoint outside the state
-    /// directory. If there is no such copy, 0.
+    /// Position of the last record that is proved by a copy of a checkpoint outside the directories
+    /// of the journal and of its key; 0 if there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files outside the journal. Their copies of checkpoints were compared with the journal.
+    /// Files with copies of checkpoints that were compared with the journal. The files are not a
+    /// part of the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
     /// Position up to which every record is covered by a MAC or a signature of an available key.

@@ -31,8 +31,9 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message. The field `message` is the shown message, or an earlier message
-/// of which the shown one is a retry.
+/// An attempt to handle a message, for the list of all attempts. If the message is a retry, the
+/// list also contains the attempts to handle the original message and its earlier retries. The
+/// field `message` states which of these messages the attempt handled.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]

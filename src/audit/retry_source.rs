@@ -19,19 +19,19 @@ pub struct RetrySource {
     pub record: Position,
     /// Root of the tree that contains the message's record.
     pub tree: ThreadId,
-    /// Root of the tree to which the retry is sent. `None` if the submission was refused before it
-    /// had a tree.
+    /// Root of the tree to which the retry is sent. `None` if the message is a submission that was
+    /// refused before it got a tree.
     pub thread: Option<ThreadId>,
     pub sender: ListenerName,
     /// The recipient of the call; `None` for a refused submission.
     pub to: Option<ListenerName>,
     /// The key by which repetitions of the client's submission are recognized. `None` for a call,
-    /// for a submission without a key, and for a submission that was refused because its key was in
-    /// use already.
+    /// and for a submission without a key. Also `None` for a submission that was refused because
+    /// its key was already in use.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether it is unknown how far a listener handled the call. If this call is a retry, also
-    /// true if this is unknown for the call that was retried.
+    /// Whether it is unknown how far a listener handled this call. If this call is a retry, also
+    /// true if it is unknown how far a listener handled an earlier call that was retried.
     pub is_unknown: bool,
 }
 
@@ -203,8 +203,8 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. Also true if
-/// this call retries an earlier call that ended in this way.
+/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. If the call is a
+/// retry, also true if one of the calls that were retried before ended as `unknown-outcome`.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

@@ -73,8 +73,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total })
 }
 
-/// Whether to show an item that the index has found. False only for a message whose payload has
-/// been redacted, and only in a search for words.
+/// Whether to show an item that the index has found. In a search for words, a message whose payload
+/// has been redacted is not shown. Every other item is shown.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {

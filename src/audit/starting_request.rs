@@ -8,8 +8,8 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// The request that started the work in which a message was sent. A client has sent this request,
-/// or an action of an operator has caused it, such as a retry.
+/// The request that started the work in which a message was sent. Either a client sent this
+/// request, or an operator's action, such as a retry, caused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,

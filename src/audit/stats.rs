@@ -130,10 +130,10 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the totals of the group to which an event belongs. All events of a group have the
-    /// same values for the keys of the query, such as the agent or the day. `names` are the names
-    /// of the event's agent, model, listener and rule. `time` is in microseconds. Returns `None` if
-    /// the event has no value for one of the keys.
+    /// Adds the group to which an event belongs, if it is new, and returns the totals of the group.
+    /// All events of a group have the same values for the keys of the query, such as the agent or
+    /// the day. `names` are the names of the event's agent, model, listener and rule. `time` is in
+    /// microseconds. Returns `None` if the event has no value for one of the keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,

@@ -63,8 +63,9 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words. This is usually its phase. If calls in an open thread
-/// wait for people, the state says which kind of decision they wait for.
+/// Returns the state of a thread in words. This is usually the phase of the thread. But if the
+/// thread is open and calls in it wait for people, the state is the kind of decision for which they
+/// wait.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -93,7 +94,7 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
-/// The calls of a tree. The phases of the tree's threads follow from them.
+/// The calls of a tree. The phases of the tree's threads follow from the states of these calls.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
     /// For each open call, its thread, and whether the call was opened from outside this thread.
@@ -184,8 +185,8 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// Returns summaries of trees, sorted by the time of the last change, oldest first. `newest` limits
-/// them to the trees that changed last; with `None`, all trees are returned.
+/// Returns summaries of trees, sorted by the time of the last change, oldest first. If `newest` is
+/// given, returns only this number of trees: the trees that changed last.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

@@ -181,8 +181,8 @@ pub enum TimelineEvent {
 /// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged. `None` if the decision was refused, because its
-    /// record then does not state the owner of the key.
+    /// Operator to whom the signing key belonged. `None` if the decision was refused, because the
+    /// record of a refused decision does not state the owner of the key.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -268,9 +268,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if its facts name no thread. This is the thread
-    /// that the record's input names, or the thread of the call that the input names. If there is
-    /// no such thread, returns the root thread of the record's tree.
+    /// Returns the thread for the facts of a record that name no thread. The input of the record
+    /// determines this thread: the input names the thread itself, or a call in the thread. If the
+    /// input names neither, returns the root thread of the record's tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -463,16 +463,16 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Returns the currency in a note of the core about a model call. Returns `None` if the message is
-/// no such note.
+/// If the message is a note of the core about a model call, returns the currency in the note.
+/// Returns `None` for any other message.
 fn currency_in(message: &MessageView) -> Option<String> {
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let payload = message.payload.as_deref().filter(|_| is_core)?;
     Element::head(payload)?.attribute("currency").map(str::to_owned)
 }
 
-/// Returns the currency in a note of the core about a model call. Returns `None` if `message`,
-/// which is in the record at `position`, is no such note.
+/// If `message` is a note of the core about a model call, returns the currency in the note. Returns
+/// `None` for any other message. `position` is the position of the message's record.
 pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
     currency_in(&MessageView::new(position, message))
 }
@@ -485,7 +485,8 @@ fn is_refused(record: &Record) -> bool {
     record.facts.iter().any(refused)
 }
 
-/// Checks the signature of a decision in a record. Returns `None` if the decision is not signed.
+/// Checks the signature of a decision. `record` is the record of the decision. Returns `None` if
+/// the decision is not signed.
 pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     let signature = origin.signature.as_deref()?;
     let operator = record.facts.iter().find_map(|fact| match fact {

@@ -9,9 +9,9 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that the records of a page are read. If a subthread on the page
-/// continues after the last record that was read, the records must be read again, up to a later
-/// position.
+/// Maximum number of times that the records of a page are read. They must be read again if a
+/// subthread on the page continues after the last record that was read. Each time, they are read up
+/// to a later position.
 const READS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events. The page is the same that
@@ -58,9 +58,9 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the thread's first message that does not fit on the page. If all its
-    /// messages fit, returns the position of the last one. Returns `None` for a thread without
-    /// messages.
+    /// Returns the position of the thread's first message that does not fit on the page. If all
+    /// messages of the thread fit, returns the position of its last message. Returns `None` for a
+    /// thread without messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };

@@ -101,8 +101,8 @@ impl EventClass {
 }
 
 impl ThreadTimeline {
-    /// Keeps the events that belong to a class in `only`. Subthreads with such events are kept,
-    /// too.
+    /// Keeps the events that belong to a class in `only`, and the subthreads that contain such
+    /// events.
     pub fn restrict(&mut self, only: &[EventClass]) {
         self.items.retain_mut(|item| match &mut item.what {
             // The recursion is bounded, because the depth of threads is bounded.

@@ -29,8 +29,9 @@ use super::report::{
 /// The evidence outside the journal that a proof uses, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// State directory of the journal; `None` if the auditor names none. It contains the journal's
-    /// key, a mark of the last acknowledged record, and copies of its checkpoints.
+    /// State directory of the journal. The directory contains the journal's key, a mark of the last
+    /// acknowledged record, and copies of the journal's checkpoints. `None` if the auditor names no
+    /// state directory.
     pub state: Option<PathBuf>,
     /// Directory with the journal's key; `None` if the key is in `state`. Needed if `state` is a
     /// copy of the state directory, because such a copy lacks the key.
@@ -47,11 +48,11 @@ pub struct VerifyOptions {
     /// Public keys of pumps on other machines that the proof trusts, too. Ignored if `keys` is
     /// given.
     pub known_keys: Vec<String>,
-    /// The only public keys that the proof trusts. If empty, it trusts the key in `state`, the keys
-    /// in `copies`, and `known_keys`.
+    /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
+    /// in `state`, the keys in `copies`, and `known_keys`.
     pub keys: Vec<String>,
-    /// Whether the copies of checkpoints in `state` do not count as proof, because the owner of the
-    /// key may have rewritten them.
+    /// Whether the proof distrusts the copies of checkpoints in `state`. If so, they do not count
+    /// as proof, because the owner of the key may have rewritten them.
     pub distrust_state: bool,
 }
 
@@ -89,14 +90,13 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The way in which records refer to a blob, which is a stored text. If records refer to a blob in
-/// several ways, the way that is declared last in this type counts.
+/// The way in which records refer to a blob, which is a stored text. The variants are in rising
+/// order: if records refer to a blob in several ways, the greatest of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
     Turn,
-    /// The blob is the config of a boot record. The record is so old that it does not list its
-    /// blobs.
+    /// The blob is the config of a boot record that is too old to list its blobs.
     Older,
     /// A boot record lists the blob.
     Boot,
@@ -116,15 +116,15 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Core version under which the record that was read last was written. The last boot or reload
-    /// before this record states the version.
+    /// Core version under which the record that was read last was written. This version is in the
+    /// last boot or reload up to that record.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of records from which an operator has redacted payloads, as the records of the
-    /// redactions state them.
+    /// Positions of records from which an operator has redacted payloads. Each redaction has a
+    /// record of its own, which states these positions.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
@@ -346,8 +346,8 @@ impl JournalProof {
         }));
     }
 
-    /// Reports a violation if a copy of a checkpoint contradicts the journal. If an operator has
-    /// accepted the loss of the records that the copy covers, this is no violation.
+    /// Reports a violation if a copy of a checkpoint contradicts the journal. There is no violation
+    /// if an operator has accepted the loss of the records that the copy covers.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -372,7 +372,7 @@ impl JournalProof {
     }
 
     /// Reports a violation if this journal has replaced another journal that had acknowledged
-    /// records. If an operator has accepted the loss of that journal, it is no violation.
+    /// records. It is no violation if an operator has accepted the loss of the replaced journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -382,9 +382,10 @@ impl JournalProof {
         }
     }
 
-    /// Reports a violation if records have a wrong MAC or no MAC, because no pump wrote such
-    /// records. If the journal has no MAC at all, this is a violation only if `mark` is not 0.
-    /// `mark` is the position of the last acknowledged record, or 0 if none is known.
+    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records: a
+    /// pump does not write such records. A journal without any MAC is a special case: it counts as
+    /// a violation only if `mark` is not 0. `mark` is the position of the last acknowledged record,
+    /// or 0 if this position is unknown.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -497,8 +498,8 @@ impl JournalProof {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts. Signed records of the journal can add keys to
-    /// them, except if the auditor has named the keys.
+    /// Returns the public keys that the proof trusts. If the auditor has named the keys, these are
+    /// all. Otherwise, signed records of the journal can add further keys.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }

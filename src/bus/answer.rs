@@ -41,8 +41,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener should remember the messages of earlier deliveries, but lacks some of them. It
-    /// requests a delivery with all messages of the call. The attempt continues.
+    /// The listener should remember the messages of earlier deliveries, but lacks some of them. The
+    /// answer requests a delivery with all messages of the call, and the attempt continues.
     Missing,
 }
 

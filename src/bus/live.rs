@@ -76,10 +76,10 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// A partition that sends no events at present. A partition is one pump's part of the thread
-    /// trees. `detail` states the reason. The program keeps trying to subscribe to the partition's
-    /// events again. When a subscription succeeds, the reader gets a `Lost` event in which the
-    /// number of missing events is unknown.
+    /// A partition from which the reader gets no events at present. A partition is one pump's part
+    /// of the thread trees. `detail` states why there are no events. The program keeps trying to
+    /// subscribe to the partition's events again. When a subscription succeeds, the reader gets a
+    /// `Lost` event in which the number of missing events is unknown.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]

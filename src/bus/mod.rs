@@ -55,16 +55,16 @@ pub struct Delivery {
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery requests the preview of a held call. It does not count as an attempt, and the
-    /// listener must change nothing.
+    /// The delivery requests the preview of a held call. Such a delivery is no attempt to handle
+    /// the call, and the listener must change nothing.
     Requested,
     /// A person has approved the call after seeing the preview with this digest.
     Approved(Digest),
 }
 
 impl Delivery {
-    /// Returns the span for log lines about this delivery. If the delivery has a trace, the span
-    /// names it; otherwise the span is disabled.
+    /// Returns the span for log lines about this delivery. The span names the trace of the
+    /// delivery. If the delivery has no trace, the span is disabled.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
@@ -110,8 +110,8 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// if the delivery was cancelled. The methods return immediately, or block briefly if the sink
 /// cannot keep up.
 ///
-/// A listener may answer after the host has reported that the attempt failed. The host reports this
-/// answer, too. The pump refuses such a late answer and records the refusal.
+/// If a listener answers after the host has already reported the failure of the attempt, the host
+/// also reports this late answer. The pump then refuses the answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -120,8 +120,9 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery, so that it does not count as an attempt. If a
-    /// listener may have taken it, the host must call [`Sink::ended`] instead.
+    /// Reports that no listener took the delivery, so that the delivery does not count as an
+    /// attempt. If it is possible that a listener took the delivery, the host must call
+    /// [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
@@ -132,10 +133,10 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Requests permission for the next request of a model call, and reserves the cost of that
-    /// request. The answer permits or refuses the model request. A permission arrives only when the
-    /// reservation is durable. If the pump has stopped, or if this sink supports no budgets, no
-    /// answer arrives, and the model request must not be sent.
+    /// Reserves the cost of the next request of a model call. The receiver gets an answer that
+    /// permits or refuses this request. A permission arrives only when the reservation is durable.
+    /// If the pump has stopped, or if this sink supports no budgets, no answer arrives, and the
+    /// request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -172,8 +173,8 @@ pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If true, all records before a delivery must be durable
-    /// and readable when the delivery arrives. If false, they need only be durable.
+    /// Whether the host reads the journal. If true, the pump hands over a delivery only when all
+    /// earlier records are durable and readable. If false, these records need only be durable.
     fn reads_journal(&self) -> bool {
         true
     }
@@ -181,8 +182,8 @@ pub trait Host: Send + Sync + 'static {
     /// stop within [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host
     /// reports the end of the attempt.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Sends the deliveries that the host still keeps. The function may return shortly before they
-    /// are sent.
+    /// Sends the deliveries that the host still keeps back. The deliveries may be sent shortly
+    /// after the function returns.
     fn flush(&self) {}
     /// Stops the host. New deliveries are refused, and running deliveries may end within
     /// [`crate::limits::DRAIN_TIMEOUT`].

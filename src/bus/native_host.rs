@@ -39,8 +39,8 @@ pub trait NativeHandler: Send + Sync + 'static {
         context: HandlerContext,
     ) -> impl Future<Output = HandlerResult> + Send;
 
-    /// Returns the preview of a held call, which is one `preview` payload of the core's namespace.
-    /// Called only if the listener declares previews. The handler must change nothing here.
+    /// Returns the preview of a held call, as one `preview` payload of the core's namespace. Called
+    /// only if the listener declares previews. The handler must change nothing in this function.
     fn preview(
         &self,
         delivery: Delivery,
@@ -52,8 +52,8 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Limit on the number of handlers that block on the disk at the same time, so that some threads
-/// remain for other work.
+/// Limits how many handlers block on the disk at the same time, so that some threads remain for
+/// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
 /// Runs `work`, a part of a handler's work that may block on the disk, on a separate thread. So
@@ -178,8 +178,8 @@ impl HandlerContext {
     }
 
     /// Reserves the maximum cost of the next request of a model call, and returns when the
-    /// reservation is durable. Returns `None` if the pump has stopped. The reservation is replaced
-    /// by the next one of the attempt, or by the actual cost when the turn is recorded.
+    /// reservation is durable. Returns `None` if the pump has stopped. The reservation lasts until
+    /// the attempt makes its next reservation, or until the turn is recorded with its actual cost.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -221,10 +221,10 @@ impl HandlerContext {
 
 /// A host that runs an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Tasks take deliveries from this queue and start the handler for
-/// each. A new delivery starts a further task only if fewer tasks run than the runtime has worker
-/// threads. A handler that does not finish when it is first polled continues as a separate task, so
-/// that it does not delay the queue.
+/// Deliveries wait in one queue. Several tasks take deliveries from this queue and start the
+/// handler for each. There are at most as many such tasks as the runtime has worker threads; up to
+/// this number, each new delivery starts a task. A handler that does not finish when it is first
+/// polled continues as a separate task, so that it does not delay the queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.
@@ -283,8 +283,8 @@ impl NativeHost {
         Self { runtime, workers_max, drain_timeout, shared: Arc::new(shared) }
     }
 
-    /// Sets two time limits of a handler: `cancel_grace` after a cancellation, and `drain_timeout`
-    /// after the host begins to drain.
+    /// Sets two time limits: a handler must end within `cancel_grace` after a cancellation, and
+    /// within `drain_timeout` after the host begins to drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
         shared.cancel_grace = cancel_grace;
@@ -428,8 +428,8 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until its handler answers or panics. After a stop signal, the attempt fails if
-/// the handler does not end within `grace`.
+/// Runs one attempt until its handler answers or panics. If a stop signal arrives and the handler
+/// does not end within `grace` after it, the attempt fails.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;
@@ -447,8 +447,8 @@ async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) 
     }
 }
 
-/// Contains a handler's future. When the guard drops it, a panic of the future's destructor is
-/// caught.
+/// Guard that owns the future of a handler. When the guard is dropped, it drops the future and
+/// catches a panic in the future's destructor.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {

@@ -35,8 +35,7 @@ impl CallsOfThread {
     }
 
     /// Returns one digest over all calls that wait for an approval in the thread and its
-    /// subthreads. The digest differs from an earlier one if another call has begun to wait since
-    /// then.
+    /// subthreads. When another call begins to wait, the digest changes.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
@@ -56,8 +55,9 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. If a
-    /// decision is refused, still sends the others, and then returns the first refusal as an error.
+    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. A
+    /// refused decision does not stop the others: all decisions are sent before the first refusal
+    /// is returned as an error.
     pub fn decide(
         &self,
         reach: OrganismReach,
@@ -83,8 +83,9 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of the decision on the call `message`: the refusal `ruled` if there is one,
-/// and otherwise `done`. Returns `ruled`, which is `None` if the decision was accepted.
+/// Prints the result of the decision on the call `message`, and returns `ruled`. If `ruled` is
+/// `None`, the decision was accepted, and the function prints `done`. Otherwise the decision was
+/// refused, and the function prints the refusal.
 fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

@@ -87,9 +87,9 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal` if the refused text does not resemble an answer: it
-/// is not well-formed XML, does not consist of one element, or its element has a name that no
-/// answer has.
+/// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer. This is
+/// the case if the text is not well-formed XML, does not consist of one element, or if the name of
+/// its element is not the name of an answer.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

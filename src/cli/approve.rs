@@ -103,8 +103,8 @@ fn show(call: &HeldCall) {
     note_part!("{}", held(&RenderOutput::stderr(true), call));
 }
 
-/// Returns `hash` unchanged. Fails if it has too few digits to identify a payload. `option` is the
-/// name of the option in the error message.
+/// Returns `hash` unchanged. Fails if `hash` has too few digits to identify a payload. `option` is
+/// the name of the option in the error message.
 fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);
@@ -119,7 +119,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
 }
 
 /// Completes a hash that the user may have shortened, because a signature needs the full digest.
-/// Returns the digest `known` if it begins with `hash`, and otherwise returns `hash` unchanged.
+/// `known` is the full digest, if it is known. Returns `known` if it begins with `hash`, and
+/// otherwise returns `hash` unchanged.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =

@@ -274,8 +274,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Describes which payloads a listener accepts. A listener without payloads of its own is called
-/// only by workflows: with questions if the listener is a person, and with goals otherwise.
+/// Describes which payloads a listener accepts. If the listener accepts no payloads of its own,
+/// only workflows call it: with questions if the listener is a person, and with goals otherwise.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

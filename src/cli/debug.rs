@@ -59,10 +59,10 @@ fn extract() -> anyhow::Result<()> {
 /// Input of the extractor for one model turn: the elements that the extractor knows, and the text
 /// in chunks.
 ///
-/// `known_tags` maps the name of each known element to a description. The description is `"text"`
-/// for an element that contains only text. Otherwise, it is an object: its keys are the names of
-/// the child elements, each with a description, and `@NAME` for each attribute. The key `#` states
-/// that the element contains text instead of child elements.
+/// `known_tags` maps the name of each known element to a description. If the element contains only
+/// text, the description is `"text"`. Otherwise, the description is an object. Its keys are the
+/// names of the child elements, each with a description of the child, and `@NAME` for each
+/// attribute. If the object has the key `#`, the element contains text instead of child elements.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]

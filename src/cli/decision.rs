@@ -28,7 +28,7 @@ use super::{CommandExit, journal_target, passphrase};
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
 /// the calls wait for an approval or for an answer. Covers the journals of all partitions in
 /// `data`. For each partition, queries the running organism. If no organism responds, reads the
-/// journal once.
+/// partition's journal instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -105,10 +105,10 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Waits until the running organism has recorded all requested previews of the calls for which
-/// `is_wanted` returns true. A preview states what a held call would do. Stops waiting if no
-/// organism runs any more. Then returns the oldest calls that wait for an approval, at most `most`
-/// of them.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. First waits for
+/// previews: if one of these calls has a requested preview and `is_wanted` returns true for the
+/// call, waits until the running organism has recorded the preview. A preview states what a held
+/// call would do. The wait also ends when no organism runs any more.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -130,9 +130,8 @@ pub(super) fn waiting_with_previews(
     Ok(page)
 }
 
-/// Waits until the journal of one partition has a new record. `positions` contains the last known
-/// position of each journal, and this function updates it. Returns false if no organism runs any
-/// more.
+/// Waits until the journal of one partition has a new record, and updates `positions`, which
+/// contains the last known position of each journal. Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,

@@ -20,10 +20,10 @@ use super::journal_target::{JournalTarget, failed_in, known, readers_of, unknown
 use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, count, duration, payload_lines, put, put_visible_json, table};
 
-/// Number of digits shown of each digest in the table.
+/// Number of digits of each digest that the table shows.
 const DIGITS_SHOWN: usize = 12;
-/// Maximum number of lines to show of a payload that only one of the two threads has. `--full`
-/// shows all lines.
+/// Maximum number of lines that the output shows of a payload, if only one of the two threads has
+/// this payload. `--full` shows all lines.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -60,8 +60,8 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two model requests that differ, one from each of two compared threads. Both stand at the same
-/// place in their thread.
+/// Two model requests that differ. Each of the two compared threads made one of the requests, at
+/// the same place in the thread.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -137,8 +137,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
-/// finds no difference. Sets `uncompared` to the number of pairs of prompts that were not compared,
-/// because a search compares a limited number of pairs.
+/// finds no difference. Compares only a limited number of pairs of prompts. If it finds no
+/// different prompts within this limit, sets `uncompared` to the number of pairs that it did not
+/// compare.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -162,10 +163,11 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first pair of model requests, at the same place in both threads, that differ in
-/// anything but ids and dates; `None` if no compared pair does. Searches only the requests before
-/// the first event that differs. Sets `uncompared` to the number of pairs that were not compared,
-/// because a search compares a limited number of pairs.
+/// Finds the first difference between the model requests of two threads. Compares the two requests
+/// at each place that precedes the first different event. Two requests differ if their texts differ
+/// in more than ids and dates, or if one of them cannot be rebuilt. Returns `None` if all compared
+/// pairs are equal. Compares only a limited number of pairs. If it finds no difference within this
+/// limit, sets `uncompared` to the number of pairs that it did not compare.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

@@ -132,9 +132,10 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the recorded thread at which the fork begins: a client's request, an agent's
-/// turn, or a result after which nothing is open. If the message that the command line names is
-/// such a place, returns this place. Otherwise, returns the last such place before the message.
+/// Finds the place in the recorded thread at which the fork begins. A fork can begin at a client's
+/// request, at an agent's turn, or at a result if no call is open after the result. If the message
+/// that the command line names is such a place, returns this place. Otherwise, returns the last
+/// possible place before the message.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -17,7 +17,8 @@ use super::journal_target::{self, JournalTarget};
 use super::render::clean;
 use crate::audit::past_time;
 
-/// Number of missing records below which a command does not show the progress of indexing.
+/// If an index lacks fewer records than this number, a command does not show the progress of
+/// indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
 /// Returns the journal directory for a query that reads a single journal: the journal of
@@ -53,7 +54,7 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
 }
 
 /// Answers a query from the index of the journal in `data`. If the index lacks records of the
-/// journal, also prints a note for the user, which names the last record that the index has.
+/// journal, also prints a note that names the last record in the index.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,

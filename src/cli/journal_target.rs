@@ -34,8 +34,9 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select, which contains the checkpoints outside
-/// the journal. Returns `None` if the arguments name a data directory and no state directory.
+/// Returns the state directory that these arguments select. This directory contains the checkpoints
+/// outside the journal. Returns `None` if the arguments name a data directory but no state
+/// directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),

@@ -98,8 +98,9 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note that the output was read from the journal instead of a running organism. The note
-/// states the reason: the error `refused`, or for `None`, that no organism responds.
+/// Prints a note that the command has read the journal instead of querying a running organism. The
+/// note states the reason, which is the error `refused`. If `refused` is `None`, the reason is that
+/// no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -151,12 +152,12 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client that watches one organism, and does not change to an organism that starts
-/// later.
+/// Returns a client with which a command can watch the live events of an organism.
 ///
-/// If the config has several partitions, the client watches the organism that runs on this machine,
-/// or else the pumps of all partitions on whichever machines they run. With one partition, or
-/// without a config, this function waits until an organism runs on this machine.
+/// With several partitions in the config, the client watches the organism on this machine. If no
+/// organism runs on this machine, the client watches the pumps of all partitions, on whichever
+/// machines they run. With one partition, or without a config, this function waits until an
+/// organism runs on this machine, and the client watches this organism.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -206,7 +207,7 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
 }
 
 /// Makes a client for the journal in `data`. The client sends each request to the organism that
-/// runs on this journal at that moment.
+/// runs on this journal when the request is sent.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

@@ -205,10 +205,10 @@ fn print_json(
     Ok(())
 }
 
-/// Reports how the pause or the resume has ended in each partition. Returns success if no partition
-/// failed. Otherwise, returns an error with the exit code of the first partition that failed. If
-/// there are several partitions, first prints the error of each one that failed. `names` contains
-/// the known listeners, for an error about an unknown listener.
+/// Returns success if the pause or the resume succeeded in every partition. Otherwise, returns an
+/// error with the exit code of the first partition that failed. If there are several partitions,
+/// also prints the error of each failed partition. `names` contains the known listeners, for an
+/// error about an unknown listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

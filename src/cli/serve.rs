@@ -70,9 +70,9 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// Loads the config. Without `--as`, the view does not need the config: returns `None` if the
-/// config is invalid, or if `--data` is given instead of a config. With `--as`, both cases are
-/// errors, because only the config lists the people.
+/// Loads the config. With `--as`, the config is required, because only the config lists the people.
+/// Without `--as`, returns `None` if the config is invalid, or if `--data` is given instead of a
+/// config.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {

@@ -237,8 +237,8 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the last record that the command does not show. The output begins
-    /// with the record after this position.
+    /// Returns the position of the last record before the output. The output begins with the record
+    /// after this position.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));

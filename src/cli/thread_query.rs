@@ -159,8 +159,8 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
 }
 
 /// Finds the threads that a filter selects, those with the newest records first. Returns at most
-/// `most` + 1 threads. If there are `most` + 1, the caller sees that more than `most` threads
-/// match.
+/// `most` + 1 threads. The last of `most` + 1 threads is not for the result: it shows the caller
+/// that more than `most` threads match.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

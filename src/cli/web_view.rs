@@ -75,10 +75,11 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token of the view. For a client with a secret
-    /// in the config, the token is this secret. For any other person, returns no token: the caller
-    /// generates one and shows it on the terminal. So this function fails for any other person if
-    /// standard output is no terminal.
+    /// Returns the person that `--as` names, and the token of the view. If the person is a client
+    /// with a secret in the config, the token is this secret.
+    ///
+    /// For any other person, returns no token. The caller then generates a token and shows it on
+    /// the terminal. Therefore, fails for such a person if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -103,7 +104,7 @@ impl ViewArgs {
         Ok((person, token))
     }
 
-    /// Opens the view and prints its address, which contains the token if the token was generated.
+    /// Opens the view and prints its address. If the token was generated, the address contains it.
     pub fn open(
         &self,
         listen: SocketAddr,
@@ -157,8 +158,8 @@ fn host_problem(hosts: &[String]) -> Option<String> {
     Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
 }
 
-/// Makes the runtime of a web view. Its operating-system threads have a low priority, and the pump
-/// waits for none of them.
+/// Makes the runtime of a web view. The runtime's operating-system threads have a low priority. The
+/// pump never waits for one of these threads.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();

@@ -38,7 +38,7 @@ pub struct AlertRulesConfig {
     /// Period in which refusals and failures are counted. An alert about refusals or failures ends
     /// when none has occurred for a period of this length.
     pub window: Duration,
-    /// An alert is raised when a call has been held for this time, while it waits for a person.
+    /// An alert is raised when a call has waited for a person for this time.
     pub waiting: Duration,
 }
 

@@ -23,9 +23,9 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// Reports a model if its longest answer leaves no room for a prompt in the model's context window.
-/// If the model routes calls to other models, also reports each of those models whose longest
-/// answer leaves no room in this window.
+/// Reports the model if its longest answer would fill the model's context window and leave no room
+/// for a prompt. A router passes calls on to other models. For a router, also reports each of these
+/// models whose longest answer would fill the window of the router.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);

@@ -56,7 +56,8 @@ pub struct CaseFile {
     /// Path of the config, resolved against the directory of the case file; `None` if the file
     /// names no config.
     pub config: Option<PathBuf>,
-    /// Names and values of environment variables. The file sets them for the config that it tests.
+    /// Environment variables that the case file sets for the config under test, each as its name
+    /// and its value.
     pub variables: Vec<(String, String)>,
     pub cases: Vec<WorkflowCase>,
 }

@@ -38,7 +38,8 @@ pub(super) struct EffectiveConfig<'a> {
     /// Public keys with which operators sign in web browsers, by the operator's name.
     #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
     pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Clients that may see the text that models write, each in its own threads only.
+    /// Clients that may see the text that models write. Each client sees the text only in its own
+    /// threads.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
     /// Digest of each schema file. The keys are the files' portable names, which are valid on every

@@ -15,8 +15,9 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does. If the file is empty, or is missing and no other file
-/// has a similar name, the error contains the advice `instead` on how to write such a file.
+/// Reads the config's text as [`read`] does, but with the advice `instead` on how to write a config
+/// file. An error contains this advice if the file is empty. An error about a missing file contains
+/// the advice only if no other file has a similar name.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,
@@ -95,8 +96,9 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// Returns the name of another file in the directory of `path`: the most similar name, to suggest
-/// for a missing file. Returns `None` if no name is similar enough.
+/// Returns the name of the file that is most similar to the name in `path`, among the files in the
+/// same directory. An error about a missing file can suggest this name. Returns `None` if no name
+/// is similar enough.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);

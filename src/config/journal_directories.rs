@@ -32,7 +32,8 @@ pub(super) fn check(
     problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
-/// Checks that a path is a directory, or that the first start can create the directory.
+/// Checks that a path names a directory. Accepts a missing directory if the first start can create
+/// it.
 fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };
     let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };

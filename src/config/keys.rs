@@ -376,8 +376,9 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of a config key is private. Returns `None` if the name of the key does not
-/// decide this. The value is then private only if its key is inside a private table, such as `env`.
+/// Whether the value of the config key `key` is private. Returns `None` if the name of the key
+/// alone does not determine this. In this case, the value is private only if the key is inside a
+/// private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -145,9 +145,10 @@ struct ConfiguredPrograms {
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
-/// program, unless `keys` states that the config is loaded for a process that only hosts agents,
-/// for `organism nats-config`, or as a stored config.
+/// Finds the programs of listeners and of alerts, and reports problems with these programs, such as
+/// a missing program. In three cases, which `keys` states, does not report these problems: the
+/// config is loaded for a process that only hosts agents, for `organism nats-config`, or as a
+/// stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -192,7 +193,8 @@ fn read_as(
     Ok(sections)
 }
 
-/// Resolves the storage of the journal; `None` if the organism has no valid name.
+/// Resolves the storage of the journal. Returns `None` if the organism has no valid name, or if the
+/// storage cannot be resolved because of a reported problem.
 fn storage_of(
     sections: &DeclaredSections,
     directory: &Path,

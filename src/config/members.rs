@@ -484,9 +484,9 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
 }
 
 /// Reads `tool_choice`, which states whether a model may or must call native tools. Returns `None`
-/// if the key is missing or has an invalid value. Also returns `None`, and reports a problem, if
-/// the agent's transport has no native tools, or if this choice would never let the agent end its
-/// call.
+/// if the key is missing or has an invalid value. In two cases, reports a problem and returns
+/// `None`: the agent's transport has no native tools, or the chosen value would never let the agent
+/// end its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),

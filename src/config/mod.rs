@@ -133,7 +133,7 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// The collector to which spans are exported; `None` if spans are not exported.
     pub telemetry: Option<TelemetryConfig>,
-    /// Names of variables that contain keys of the collector, which receives spans. Listeners do
+    /// Names of environment variables with keys for the collector that receives spans. Listeners do
     /// not inherit these variables, even if no spans are exported.
     pub collector_keys: Vec<String>,
     /// Settings of alerts; `None` if the config has no section `[alerts]`.
@@ -145,7 +145,8 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that may see the text that models write, each in its own threads only.
+    /// Clients that may see the text that models write. Each client sees the text only in its own
+    /// threads.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,

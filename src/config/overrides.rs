@@ -31,8 +31,8 @@ pub(super) fn apply(
 
 /// Whether an environment variable is meant as an override of a config key. `path` is the
 /// variable's name without `ORGANISM_`. True if `path` contains `__`, which separates the parts of
-/// an override. Also true if `path` begins with the name of a section and a single `_`, so that
-/// this typo is reported. Other variables that begin with `ORGANISM_` are ignored.
+/// an override. Also true if `path` begins with the name of a section and a single `_`: this is a
+/// typo, which the caller reports. All other variables that begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
@@ -84,7 +84,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
 }
 
 /// Replaces the string at `path` beneath `node`, in a section whose keys the author chooses.
-/// Returns `None` if there is no string at `path`: an override must not add keys to such a section.
+/// Returns `None` if there is no string at `path`, because an override must not add a key to such a
+/// section.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -230,7 +231,7 @@ fn all(root: &TomlTable) -> Vec<String> {
 }
 
 /// Returns the names of the environment variables that override the strings in `table` and in the
-/// tables within it. All these names begin with `before`, which stands for `table`.
+/// tables within it. `before` is the part of these names that stands for `table`.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {
         let name = format!("{before}__{}", shouted(&entry.key.value));

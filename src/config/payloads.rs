@@ -361,9 +361,9 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the text and the digest of each document that makes up the schema file `schema`,
-    /// under the portable name of the document, which is valid in any directory. `names` are the
-    /// payload names that the file declares. If `names` is empty, stores nothing.
+    /// Stores the text and the digest of each document that makes up the schema file `schema`. The
+    /// key of an entry is the document's portable name, which is valid in any directory. `names`
+    /// are the payload names that the file declares. If `names` is empty, stores nothing.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);

@@ -37,9 +37,9 @@ pub fn directory_name(name: &str, path: &Path) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether `directory` may be a name that the organism `name` once used for its default
-/// directories. Early versions used the organism's name alone. Later versions append a digest of
-/// the config's path, which may have changed since.
+/// Whether the organism `name` may have used `directory` as the name of its default directories.
+/// Early versions used the organism's name alone. Later versions append a digest of the config's
+/// path. Accepts any digest, because the config may have had another path before.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);

@@ -19,8 +19,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table in messages. For example, the message "`peers` of listener
     /// `search`" describes its table as "listener `search`".
     what: String,
-    /// Known keys that the author probably misspelled. A required key among them is not reported as
-    /// missing.
+    /// Known keys that the author probably misspelled in this table. If a required key is one of
+    /// them, it is not reported as missing.
     mistyped: Vec<&'static str>,
     /// All keys that the table may have.
     known: Vec<&'static str>,
@@ -177,8 +177,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports each known key of the table that is not in `keys`. `kind` describes, for the error
-    /// message, the kind of table in which only `keys` have a meaning, such as `playback`.
+    /// Reports each known key of the table that is not in `keys`. A table of the kind `kind` may
+    /// have only `keys`. The error message names this kind, such as `playback`.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();

@@ -151,8 +151,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules. The client of each schedule must exist, and must be allowed to send the
-/// schedule's payload. If the contracts have problems, these are already reported, and `contracts`
-/// is `None`; the function then returns no schedules.
+/// schedule's payload. `contracts` is `None` if the contracts have problems. In this case, returns
+/// no schedules, and does not report the problems of the contracts again.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

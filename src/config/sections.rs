@@ -43,8 +43,8 @@ pub(super) struct DeclaredSections {
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Source range of the key `money` in the section of limits. If the config sets only
-    /// `per_request_money`, the range of that key. `None` if the config sets neither.
+    /// Source range of the key that limits money in the section of limits. This is the key `money`
+    /// or, if `money` is missing, the key `per_request_money`. `None` if the config sets neither.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -69,9 +69,9 @@ impl DeclaredSections {
         matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
     }
 
-    /// Returns the directories of the organism `name` that has the config `file`. A directory that
-    /// the config sets is relative to `file`; a directory that the config does not set is the
-    /// user's default.
+    /// Returns the directories of the organism `name` that has the config `file`. A relative path
+    /// of a directory in the config is resolved against the directory of `file`. If the config does
+    /// not set a directory, returns the default directory of this user.
     pub fn directories(
         &self,
         name: &str,

@@ -47,8 +47,8 @@ impl ConfigSource {
         &self.name
     }
 
-    /// Returns the source text for error messages, in which the ranges that may contain secrets are
-    /// masked.
+    /// Returns the source text with all ranges masked that may contain secrets. Error messages show
+    /// this text.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }
@@ -83,9 +83,9 @@ impl SourceRange {
         Self::new(source, 0..0)
     }
 
-    /// Makes the range from `column` to the end of `line`, both counted from 1. If `column` is 0,
-    /// the range begins at the first character that is not white space. If `line` is 0, the range
-    /// is in the first line.
+    /// Makes the range from `column` to the end of `line`. The first line and the first column have
+    /// the number 1. If `column` is 0, the range begins at the first character of the line that is
+    /// not white space. If `line` is 0, the range is in the first line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;

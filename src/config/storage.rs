@@ -142,8 +142,8 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the settings of all connections to NATS, except the connection of the journal.
-    /// Returns `None` if the config names no servers, or if their settings are invalid. Reports no
+    /// Returns the settings for the connections to NATS that do not serve the journal. Returns
+    /// `None` if the config names no servers, or if their settings are invalid. Reports no
     /// problems, because [`Self::storage`] reports the same problems.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
@@ -169,8 +169,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the credentials that are needed to check whether the NATS servers sync each message to
-    /// disk before they acknowledge the message.
+    /// Drops the credentials of the system account. The program needs these credentials to check
+    /// that the NATS servers sync each message to disk before they acknowledge the message.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;
@@ -181,8 +181,8 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// Resolves the storage of the organism `name`. Reports every problem; returns `None` if there
-    /// is a problem.
+    /// Resolves the storage of the organism `organism`, and reports every problem. Returns `None`
+    /// if the journal is on JetStream and one of the required settings has a problem.
     pub fn storage(
         &self,
         organism: &str,

@@ -59,7 +59,8 @@ pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
-/// Returns the names of the variables in a string that have no default, and so must be set.
+/// Returns the names of those variables in `written` that have no default. The environment must set
+/// these variables.
 pub(super) fn named_without_default(written: &str) -> impl Iterator<Item = &str> {
     let starts = written.match_indices("${").map(|(at, _)| at);
     let is_escaped = |at: usize| written.get(..at).is_some_and(|before| before.ends_with('$'));
@@ -111,8 +112,9 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th variable in the string at `place`. If the string writes `${` with
-/// TOML escapes, so that the source text lacks it, returns `place`, the range of the whole string.
+/// Returns the range of the `n`th variable in the string at `place`. If the source text does not
+/// contain the characters `${`, because they are written as TOML escapes, returns `place`, the
+/// range of the whole string.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -60,8 +60,8 @@ fn problem_at(
     ConfigProblem::new(code, &place, error.to_string())
 }
 
-/// Reports listeners that forward calls with one payload name to each other in a circle, because
-/// such a call would never end.
+/// Reports listeners that forward calls with the same payload name to each other in a circle. A
+/// call with this name would never end.
 pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut ConfigProblems) {
     let mut reported: HashSet<&ListenerName> = HashSet::new();
     for start in resolved.iter().filter(|r| r.contract.forward) {

@@ -13,16 +13,16 @@ pub struct TreeLimits {
     /// Maximum number of levels of threads beneath the root thread.
     #[serde(rename = "depth")]
     pub depth: u32,
-    /// Maximum number of child threads that each thread may open for one request of a client.
+    /// For each request of a client, the maximum number of child threads that one thread may open.
     #[serde(rename = "children")]
     pub children: u32,
     #[serde(rename = "threads")]
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum number of consecutive failed rounds of one call. Each answer of the listener to a
-    /// delivery begins a round, which contains all results that the listener receives next. A round
-    /// has failed if all of its results are failures.
+    /// Maximum number of consecutive failed rounds of one call. A round begins when the listener
+    /// answers a delivery, and contains all results that the listener receives next. A round has
+    /// failed if all of these results are failures.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
@@ -66,7 +66,7 @@ impl TreeLimits {
         Budget { tokens: Some(self.tokens), money: self.money }
     }
 
-    /// Returns the budget that one request has for model calls, over all agents together.
+    /// Returns the budget for all model calls of one request, whichever agents make the calls.
     pub fn request_budget(&self) -> Budget {
         Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }

@@ -7,9 +7,11 @@ use crate::system::Primitive;
 
 impl Contract {
     /// Whether the listener works on at most one call of a thread at a time. Other calls of the
-    /// thread wait until this call is closed. But if the listener's current call itself waits for
-    /// the sender of another call, directly or through further calls, neither call could ever end.
-    /// The pump then refuses the other call.
+    /// thread wait until the present call has ended.
+    ///
+    /// One case is different: the present call itself waits for the sender of another call,
+    /// directly or through further calls. Neither call could then ever end, so the pump refuses the
+    /// other call.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -42,17 +44,19 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the listener is informed of every refusal of one of its payloads. If false, it is
-    /// informed only of refusals on which it can act. In addition, its outcomes are then accepted
-    /// or refused as a whole: if the gate refuses one payload, the pump refuses all.
+    /// Whether the listener is informed of every refusal of one of its payloads.
+    ///
+    /// If false, the listener is informed only of refusals on which it can act. The pump also
+    /// accepts or refuses each outcome of this listener as a whole: if the gate refuses one payload
+    /// of an outcome, the pump refuses all payloads of the outcome.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether the pump ends a call of the listener after too many consecutive failed rounds. Each
-    /// answer of the listener begins a round, which contains the results that the listener receives
-    /// next. False for workflows: a failed goal ends a step of the workflow's run, so their rounds
-    /// cannot fail without end.
+    /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
+    /// round begins when the listener answers, and contains the results that the listener receives
+    /// next. False for workflows: their rounds cannot fail without end, because each failed goal
+    /// ends a step of the workflow's run.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -4,9 +4,9 @@
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;
 
-/// Adds the payload names of the declared peers to the vocabulary of `sender`. Adds nothing for an
-/// undeclared listener, so a payload for such a listener is refused as if the listener did not
-/// exist.
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. Adds nothing for a
+/// listener that is not a declared peer. The pump then refuses a payload for this listener as if
+/// the listener did not exist.
 pub(super) fn add_peers(
     names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,

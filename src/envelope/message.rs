@@ -53,9 +53,9 @@ impl Payload {
         self.len == 0
     }
 
-    /// Sets the bytes that the journal stores for this payload. The bytes must have the payload's
-    /// length. They must match the digest or be redacted, which means that all of them are NUL.
-    /// Otherwise, returns false and changes nothing.
+    /// Sets the bytes that the journal stores for this payload, and returns true. The bytes must
+    /// have the payload's length. They must also match the digest, or consist only of NULs, which
+    /// means that the payload was redacted. For any other bytes, returns false and changes nothing.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));

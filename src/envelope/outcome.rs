@@ -6,8 +6,8 @@ use super::{Money, RefusalRule, Spending};
 use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// One model call. An agent returns the turn together with its payloads, and the pump's core
-/// records the turn.
+/// A turn of an agent, which is one model call. The agent returns the turn together with the turn's
+/// payloads, and the pump's core records the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
@@ -37,12 +37,13 @@ pub struct Turn {
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
     /// Strings of the model request that are not in the thread, such as the system prompt. The
-    /// record of the turn does not contain them. The journal stores them apart from the record,
-    /// under the digest that [`Turn::note`] contains. `None` if they are not stored for this turn.
+    /// record of the turn does not contain these strings: the journal stores them apart from the
+    /// record, under the digest that [`Turn::note`] contains. `None` if the strings are not stored
+    /// for this turn.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of a record in the source of a fork, if this turn repeats the turn in that record.
-    /// `None` if a model answered. Not recorded.
+    /// If this turn repeats a recorded turn in a fork: the position of that recorded turn in the
+    /// source of the fork. `None` if a model answered. This field is not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }

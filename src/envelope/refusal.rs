@@ -66,8 +66,9 @@ pub enum RefusalRule {
     #[serde(rename = "busy")]
     Busy,
     /// The client key of the submission is in use. A client sends the same key with each repetition
-    /// of a submission. Either the earlier submission with the key has another payload, or an
-    /// operator retries a submission that the client itself has already repeated.
+    /// of a submission. There are two cases: an earlier submission with this key had another
+    /// payload, or an operator retries a submission after the client has already repeated it with
+    /// the same key.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// The payload calls an agent in the sender's own thread. The agent's current call in this
@@ -238,8 +239,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the gate, which validates payloads, had accepted the
-    /// payload, and the pump refused it later. `None` if the gate refused the payload.
+    /// Name of the refused payload, if the payload passed the gate and the pump refused it later.
+    /// `None` if the gate refused the payload. The gate validates payloads.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -271,8 +272,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload. Used if the gate, which validates payloads, had
-    /// accepted the payload before the pump refused it.
+    /// Adds the name of the refused payload, for a payload that passed the gate before the pump
+    /// refused it. The gate validates payloads.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -62,15 +62,14 @@ impl Spending {
 /// reservation before the model request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money of the attempt up to and including this request: the use of its
+    /// Maximum tokens and money of the attempt if this request is sent: the use of the attempt's
     /// earlier requests, plus the maximum cost of this request.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.
     pub counted: bool,
-    /// Number of the request in its attempt. The first request has the number 1; a sender that does
-    /// not number its requests sends 0. By this number, the pump recognizes a reservation that
-    /// arrives twice.
+    /// Number of this request in its attempt, counted from 1, or 0 if the sender does not number
+    /// its requests. By this number, the pump recognizes a reservation that arrives twice.
     pub request: u32,
     /// Limit for requests on the route of this request; `None` if the config sets no such limit.
     pub route: Option<RouteLimit>,

@@ -34,11 +34,12 @@ pub struct CallWork {
     pub spans: Vec<WorkSpan>,
     /// Model turns of the call within the shown page of the thread, in order.
     pub turns: Vec<TurnWork>,
-    /// Whether the call has more attempts, turns or periods of waiting than a page shows.
+    /// Whether the call has more attempts than a page shows.
     pub is_cut: bool,
     /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
-    /// Number of model requests that failed before a later request was answered.
+    /// Number of failed model requests after which a later request of the same model call was
+    /// answered.
     pub failovers: u64,
     /// The kind of decision for which the call waits now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,

@@ -12,12 +12,12 @@ pub struct CalledPeer {
     pub calls: u64,
     /// Number of calls without a result.
     pub open: u64,
-    /// Number of open calls that are not handed over to the listener until a person has decided.
+    /// Number of open calls that wait for a person.
     pub held: u64,
 }
 
-/// The number of a caller, and the number of the listener that it called. Both numbers are from the
-/// index's table of names.
+/// The number of a caller, and the number of a listener that the caller has called. Both numbers
+/// are from the index's table of names.
 type PeerNumbers = (i64, i64);
 
 /// Counts of the calls in an index, by caller and listener. The next count need not read the same
@@ -30,7 +30,7 @@ pub struct CountedCalls {
     last: i64,
 }
 
-/// Number of open calls from one caller to one listener, and number of those that wait for a
+/// Number of open calls from one caller to one listener, and how many of these calls wait for a
 /// person.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenPeerCalls {
@@ -39,8 +39,8 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the number of calls from each caller to each listener that it called. Reads only
-    /// calls that are not in `counted` yet, and adds them to `counted`.
+    /// Returns the number of calls from each caller to each listener that it called. Reads the open
+    /// calls, and the calls that `counted` does not contain yet. Adds the latter to `counted`.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;

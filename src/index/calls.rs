@@ -26,7 +26,8 @@ pub struct OpenDelivery {
     pub handed_over: i64,
 }
 
-/// The period in which an open call is waiting for a person now, such as for an approval.
+/// A period that has not ended, in which an open call waits for a person, for example for an
+/// approval.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
     pub position: u64,
@@ -64,8 +65,8 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Index rows in memory: the rows of open calls, and the rows of attempts and periods of waiting
-/// that ended since the last flush.
+/// Index rows in memory: the rows of open calls, and the rows of calls, attempts and periods of
+/// waiting that ended since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -146,8 +147,8 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows. Then removes the rows of ended calls from memory. If memory held
-    /// more than `rows_kept` calls, removes the rows of open calls as well.
+    /// Writes all changed rows. Then removes the rows of ended calls from memory. If memory
+    /// contained more than `rows_kept` calls, also removes the rows of open calls.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));

@@ -41,8 +41,8 @@ pub struct IndexWriter<'d> {
     reads_ahead: bool,
     /// How the full-text table merges its segments; `None` before the first record.
     merges: Option<WordMerges>,
-    /// Whether segments of the full-text table may still have to be merged, because none were
-    /// merged while the index was far behind its journal.
+    /// Whether segments of the full-text table may still have to be merged. No segments are merged
+    /// while the index is far behind its journal.
     owes_merges: bool,
 }
 
@@ -141,9 +141,9 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets how the full-text table merges its segments while rows are added, if this table is in
-    /// the database of the index. While the index is far behind its journal, nothing is merged,
-    /// because merges would be a tenth of the work.
+    /// Sets how the full-text table merges its segments while rows are added. Does nothing if this
+    /// table is not in the database of the index. While the index is far behind its journal, no
+    /// segments are merged, because the merges would be a tenth of the work of catching up.
     fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
         if is_beside && self.merges.replace(merges) != Some(merges) {
@@ -153,9 +153,9 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Does a part of the merges that were left out while the index was far behind its journal.
-    /// Uses a transaction of its own, so that no later commit has to do all of these merges at
-    /// once.
+    /// Does a part of the merges of the full-text table that were left out while the index was far
+    /// behind its journal. Uses a transaction of its own. Otherwise, a later commit would have to
+    /// do all of these merges at once.
     pub fn merge_some(&mut self) -> Result<(), Error> {
         if self.owes_merges && self.merges == Some(WordMerges::Live) {
             self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;
@@ -291,10 +291,12 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one.
-/// For a long journal, builds the new index with the records up to `last`. For a short journal, the
-/// new index is empty, and the caller adds the records. Returns `None` if the caller stopped the
-/// build: `next` returned `None`, or `is_stopped` returned true.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new
+/// index.
+///
+/// For a long journal, builds the new index with the records up to `last`. For a short journal,
+/// makes an empty index, to which the caller adds the records. Returns `None` if the build was
+/// stopped, because `next` returned `None` or `is_stopped` returned true.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

@@ -61,9 +61,9 @@ impl IndexReader {
     }
 
     /// Returns the ranges of trees in which a query searches for the costliest trees. If `filter`
-    /// has time limits that select few trees, returns the ranges for these limits. Otherwise,
-    /// returns one range with all trees that have a cost, the costliest first, so that the query
-    /// can end after the first matching trees.
+    /// has time limits and they select few trees, returns the ranges of these trees. Otherwise,
+    /// returns one range with all trees that have a cost, the costliest first. In this range, the
+    /// query can end as soon as it has found enough trees that match.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

@@ -20,9 +20,9 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of the file that requests a rebuild of an index. The name of this file is the name of the
-/// index file with the suffix. A reader creates the file to make the writer rebuild a damaged
-/// index.
+/// Suffix of the file that requests a rebuild of a damaged index. The name of this file consists of
+/// the name of the index file and the suffix. A reader creates the file, and the writer then
+/// rebuilds the index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The lock that gives this process the right to write the index. The operating system releases the
@@ -42,8 +42,8 @@ pub enum LockResult {
 }
 
 impl IndexLock {
-    /// Takes the lock of the index in the directory `data`. While another writer holds the lock,
-    /// waits until `wait` has passed or `is_enough` returns true.
+    /// Takes the lock of the index in the directory `data`. If another writer has the lock, tries
+    /// again until `wait` has passed or `is_enough` returns true.
     pub fn take(
         data: &Path,
         wait: Duration,
@@ -81,7 +81,8 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     move |source| Error::Sqlite { path: path.clone(), source }
 }
 
-/// Opens the index of `journal` for writing. Deletes an unusable index and returns `None`.
+/// Opens the index of `journal` for writing. Returns `None` if the index is missing or unusable.
+/// Deletes an unusable index.
 pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connection>, Error> {
     // A process that ended during the removal of an index may have left a file with redacted words.
     remove_renamed(path)?;
@@ -186,7 +187,8 @@ pub fn position(db: &Connection) -> rusqlite::Result<Position> {
     Ok(Position(text.and_then(|text| text.parse().ok()).unwrap_or_default()))
 }
 
-/// Whether `db` is a complete index of `journal` in the present format.
+/// Whether `db` is an index of `journal`, as [`is_of`] checks, and has all tables, indexes and
+/// views of the present format.
 pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
     if !is_of(path, db, journal)? {
         return Ok(false);
@@ -195,7 +197,8 @@ pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bo
     Ok(catalogue_digest(&catalogue).to_string() == CATALOGUE_DIGEST)
 }
 
-/// Whether `db` has rows of `journal` in the present format.
+/// Whether `db` has the present format, contains only records of `journal`, and has a sound
+/// structure.
 pub fn is_of(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
     let read = |key: &str| meta(db, key).map_err(failed(path));
     let is_format = read("format")?.as_deref() == Some(FORMAT_VERSION.to_string().as_str())
@@ -236,8 +239,8 @@ pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error>
     Ok(record.is_some_and(|record| record.hash.to_string() == end.hash))
 }
 
-/// Metadata of a file, read at one time. Metadata that is read later differs if the file was
-/// written in between.
+/// Metadata of a file at one moment. If the file is written later, its metadata at that later time
+/// differ from this value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
     inode: u64,
@@ -254,12 +257,14 @@ impl FileState {
     }
 }
 
-/// Size and other metadata that each small index file had when a check last found its structure
-/// sound. While this metadata is unchanged, a page of the web view need not check the file again.
+/// For each small index file whose structure was found sound: the size and other metadata that the
+/// file had at the last check. While a file has the same metadata, a page of the web view need not
+/// check it again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Whether the structure of a small index is sound. Skips the check if the file has not changed
-/// since a check that found its structure sound. A larger index counts as sound without a check.
+/// Whether the structure of a small index is sound. If the last check found the structure sound and
+/// the file has not changed since, does not check again. A larger index counts as sound without a
+/// check.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -280,8 +285,9 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// Digest of [`CATALOGUE`]. Each command compares this digest with that of its index, because the
-/// catalogue itself would first have to be made in a temporary database.
+/// Digest of [`CATALOGUE`]. Each command compares this digest with the digest of its index's
+/// catalogue. It does not compare with [`CATALOGUE`] itself, because [`CATALOGUE`] would first have
+/// to be made in a temporary database.
 const CATALOGUE_DIGEST: &str = "16c03fae686f4fdcb3958b72aea3cdd4ac8bf1d7302480fec9be35aec881ec6b";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -342,9 +348,10 @@ fn remove_logs(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the progress of a first build of the index at `path` into the lock file: the last record
-/// that was read, and the last record to read. Processes that wait for the index only show this
-/// progress, so an error is not returned. `None` removes the noted progress.
+/// Writes the progress of a first build of the index at `path` into the lock file. `progress`
+/// contains the last record that was read, and the last record to read. If `progress` is `None`,
+/// removes the noted progress. Returns no error, because the progress is only shown by processes
+/// that wait for the index.
 pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
     let text = progress.map_or_else(String::new, |[reached, last]| format!("{reached} {last}"));
     if let Err(error) = std::fs::write(path.with_file_name(INDEX_LOCK), text) {

@@ -214,9 +214,10 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes. Then completes the column `cause` of the messages, which must contain the
-/// number of each message's cause. If this number was not known when a row was written, the row
-/// contains the id of the cause. Replaces each such id by the number.
+/// Makes the SQL indexes, and then completes the column `cause` of the messages. A complete row
+/// contains the number of the message's cause. If this number was not known when the row was
+/// written, the row contains the id of the cause. This function replaces each such id by the
+/// number.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

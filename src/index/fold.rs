@@ -35,7 +35,7 @@ pub struct IndexFold<'d> {
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
     pub(super) words: WordTable,
-    /// Words of those messages and refusals of the present record that were not added yet.
+    /// Words of the present record's messages and refusals, without those that were already added.
     texts: std::vec::IntoIter<String>,
     /// Number of the newest message or refusal in the index.
     last: i64,
@@ -327,8 +327,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Returns the number of the message that caused `message`, or the id of the cause if the cause
-    /// is not on record. Returns `None` if the message has no cause.
+    /// Returns the number of the message that caused `message`. If the cause is not on record,
+    /// returns the id of the cause instead. Returns `None` if `message` has no cause.
     fn cause_of(&self, message: &Message) -> rusqlite::Result<Option<Value>> {
         let Some(cause) = message.cause else { return Ok(None) };
         // Most causes opened a call that is still open, so the number is in memory.
@@ -435,9 +435,9 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the next text of the record to the full-text table, as the words of the message or
-    /// refusal with the number `n`. If `thread` is set, also adds the word that stands for its
-    /// tree.
+    /// Adds the next text of the record to the full-text table. The text contains the words of the
+    /// message or refusal with the number `n`. If `thread` is set, also adds the word that stands
+    /// for the tree of this thread.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {
@@ -516,8 +516,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call `id` failed in `record`. If so, the index does not count the end
-/// of the call as another failure.
+/// Whether an attempt of the call `id` failed in `record`. In that case, the index counts the
+/// failed attempt and the end of the call as one failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

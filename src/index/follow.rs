@@ -20,8 +20,8 @@ use super::catch_up::{IndexWriter, open_or_build};
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 use super::word_thread::WordTable;
 
-/// Function that receives the position up to which the index is complete, and returns the next
-/// position to reach. `None` ends the session that writes the index.
+/// Function that receives the position up to which the index is complete, and returns the position
+/// that the writer of the index must reach next. `None` ends the writer's session.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
 /// Result of an attempt to keep an index up to date with its journal.
@@ -181,8 +181,7 @@ fn inode(path: &Path) -> Option<u64> {
     path.metadata().ok().map(|file| file.ino())
 }
 
-/// Closes a connection without changing any file, because `path` may now be the path of another
-/// database.
+/// Closes the connection `db` and changes no file, because another database may now be at `path`.
 fn abandon(path: &Path, db: Connection) -> Result<(), Error> {
     let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     db.set_db_config(config, true).map_err(failed(path))?;

@@ -169,9 +169,9 @@ impl<'d> HourRows<'d> {
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Adds `count` refusals to the totals of the hour that contains `time`. `n` is the number of
-    /// the row of a single refusal. `n` is `None` if the record states only how many refusals there
-    /// were, so that they have no rows.
+    /// Adds `count` refusals to the totals of the hour that contains `time`. For a single refusal
+    /// with a row, `n` is the number of this row. If the record states only how many refusals there
+    /// were, the refusals have no rows, and `n` is `None`.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {

@@ -7,13 +7,14 @@ use crate::limits;
 use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
-/// SQL condition: the call `c` is ready for its listener, but not handed over to it. Such a call is
-/// open, does not wait for a person, has an undelivered message, and has no open calls whose
-/// answers it awaits. Only the newest 1,000 messages of the thread are searched for an undelivered
+/// SQL condition: the call `c` is ready for its listener, but not handed over to it. A ready call
+/// is open, does not wait for a person, and has an undelivered message. It also awaits no answer of
+/// another open call. Only the newest 1,000 messages of the thread are searched for an undelivered
 /// message.
 ///
-/// A call may wait until several subthreads have all ended. Such a call counts as ready as soon as
-/// one of them has ended, because the index does not store how many subthreads the call waits for.
+/// Exception: if a call waits until all of several subthreads have ended, this condition holds as
+/// soon as one of them has ended, because the index does not store how many subthreads the call
+/// waits for.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
@@ -36,8 +37,9 @@ pub struct ListenerLoad {
     pub queued: u64,
     /// Time at which the first of the queued calls became ready; `None` for an empty queue.
     pub queued_since: Option<Time>,
-    /// Number of failed attempts and failed calls of the listener in the whole journal. An attempt
-    /// and the call that failed with it count once. A call that a person denied does not count.
+    /// Number of the listener's failures in the whole journal: failed attempts and failed calls. If
+    /// a call failed with its attempt, both together count as one failure. A call that a person
+    /// denied does not count.
     pub errors: u64,
 }
 
@@ -54,8 +56,8 @@ pub struct ListedRefusal {
 
 impl IndexReader {
     /// Returns the load of each listener. Counts the messages since `since`, but at most the newest
-    /// [`limits::WEB_RATE_MESSAGES`]. The second value is the time of the first counted message if
-    /// this limit is reached, and otherwise `None`.
+    /// [`limits::WEB_RATE_MESSAGES`]. If there are more messages than that, the second value is the
+    /// time of the oldest counted message; otherwise, it is `None`.
     ///
     /// # Errors
     ///

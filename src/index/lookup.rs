@@ -24,8 +24,7 @@ pub struct MessageSelector {
 }
 
 impl MessageSelector {
-    /// Minimum number of hexadecimal digits of a message's id with which the message can be
-    /// selected.
+    /// Minimum number of hexadecimal digits that a selector must state of a message's id.
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 
@@ -87,11 +86,12 @@ pub struct IndexedMessage {
     /// Position of the record in which the message got its disposition; `None` while it has none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The kind of decision for which the call that this message opened waits. `None` if the
-    /// message opened no call, or if the call does not wait for a person.
+    /// The kind of decision that the call opened by this message waits for. `None` if the message
+    /// opened no call, or if the call does not wait for a person.
     #[serde(skip)]
     pub hold: Option<Hold>,
-    /// Whether the message is in a delivery that a listener has and has not answered yet.
+    /// Whether a listener has received this message in a delivery, and has not answered the
+    /// delivery yet.
     #[serde(skip)]
     pub is_handed_over: bool,
     /// Number of the message that caused this message, if the cause is on record.
@@ -221,8 +221,9 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
-/// SQL condition: the message `m` is in a delivery that a listener has and has not answered yet. A
-/// delivery contains the messages of its call that were on record at the hand-over.
+/// SQL condition: a listener has received the message `m` in a delivery, and has not answered the
+/// delivery yet. A delivery contains those messages of its call that were on record at the
+/// hand-over.
 pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
      FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
      CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";
@@ -261,8 +262,8 @@ impl IndexReader {
         self.rows(&sql, &[&first, &last, &limit], message)
     }
 
-    /// Returns the chain of causes of a message. The first is the direct cause of the message. The
-    /// last is usually the message of a client.
+    /// Returns the chain of causes of a message: first the direct cause of the message, then the
+    /// cause of that cause, and so on. The last one is usually the message of a client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
@@ -275,17 +276,17 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the earliest call in the chain of causes that leads to a message. This is usually
-    /// the request of a client, and may be the message itself. Returns `None` if the chain has no
-    /// call, if the index does not have the message, or if the chain has [`limits::CAUSES_MAX`]
-    /// causes or more.
+    /// Returns the earliest call in the chain of causes that leads to the message `of`. This call
+    /// is usually the request of a client. It may also be the message `of` itself. Returns `None`
+    /// if the chain has no call, if the index does not have the message, or if the chain has
+    /// [`limits::CAUSES_MAX`] causes or more.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
 
     /// Returns the earliest message with the payload name `name` in the chain of causes that leads
-    /// to a message. The chain includes that message. Returns `None` if no message of the chain has
-    /// this name, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// to the message `of`. The chain includes `of` itself. Returns `None` if no message of the
+    /// chain has this name, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     pub fn first_cause_named(
         &self,
         of: MessageId,
@@ -294,10 +295,10 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Follows the chain of causes from a message back to its beginning. Returns the message
-    /// closest to the beginning, possibly the given message itself, for which the SQL `condition`
-    /// holds. In the condition, `k` stands for a message of the chain. Returns `None` if no message
-    /// fits, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Follows the chain of causes from the message `of` back to its beginning. Returns the
+    /// earliest message of the chain for which the SQL `condition` holds; this may be `of` itself.
+    /// In the condition, `k` stands for a message of the chain. Returns `None` if the condition
+    /// holds for no message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     fn first_cause(
         &self,
         of: MessageId,
@@ -352,8 +353,8 @@ impl IndexReader {
         Ok((messages, count))
     }
 
-    /// Returns the previews of a call that waits for an approval. A preview is a note named `name`
-    /// that was caused by `of`, the message that opened the call.
+    /// Returns the previews of a call that waits for an approval. A preview is a note named `name`,
+    /// caused by `of`, which is the message that opened the call.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
             "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \

@@ -103,8 +103,9 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` contains the last record that was read, and
-    /// the last record to read. `None` if the other process states no progress.
+    /// Another process is making the index. `progress` contains the last record that this process
+    /// has read, and the last record that it must read. `progress` is `None` if the process does
+    /// not report them.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)

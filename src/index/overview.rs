@@ -8,23 +8,23 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// SQL condition: the error `e` records that a person denied a call. Such an error is not a
-/// failure. Operations that NATS denied have errors of the same kind, but without a call, so the
-/// condition leaves them out.
+/// SQL condition: the error `e` records that a person denied a call. A denial is not a failure. An
+/// error for an operation that NATS denied has the same kind but no call, so the condition excludes
+/// it.
 pub(super) const IS_DENIAL: &str =
     "e.call IS NOT NULL AND e.kind IS (SELECT n FROM name WHERE text = 'denied')";
 
-/// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, the
-/// same record contains an error for the attempt and an error for the call. Only the first of these
-/// errors counts.
+/// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, one
+/// record contains two errors: one for the attempt, and one for the call. Only the first of the two
+/// counts.
 pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
 
-/// Returns the SQL query for the reason of a thread's last failure: the name of the fault, and the
-/// first `chars` characters of its details. A failed call counts as a failure of the thread only if
-/// a client or another thread opened it. `thread` is an SQL expression for the number of the
-/// thread. The query looks at the newest 100 failed calls.
+/// Returns the SQL query for the reason of a thread's last failure. The reason consists of the name
+/// of the fault and the first `chars` characters of the fault's details. Only calls that a client
+/// or another thread opened count. `thread` is an SQL expression for the number of the thread. The
+/// query looks at the newest 100 failed calls.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \

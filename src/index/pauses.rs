@@ -36,19 +36,19 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// The part of a tree's open work that the pump does not hand over to listeners because of pauses.
+/// How much of a tree's open work is paused. The pump does not hand over paused work to listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
-    /// The pump hands over no open work of the tree, because a pause of the whole organism or of
-    /// the tree's root thread is in force.
+    /// All open work is paused: a pause of the whole organism, or of the tree's root thread, is in
+    /// force.
     Whole,
-    /// The pump hands over only a part of the tree's open work, because a pause of a subthread with
-    /// an open call, or of a listener with an open call in the tree, is in force.
+    /// Only a part of the open work is paused. A pause is in force for a subthread with an open
+    /// call, or for a listener with an open call in the tree.
     Some,
 }
 
 impl PausedPart {
-    /// The extent in words, for the state of a tree in a list.
+    /// Returns how much is paused, in words that a list shows as the state of a tree.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Whole => "paused",
@@ -56,7 +56,7 @@ impl PausedPart {
         }
     }
 
-    /// The extent in the JSON of `organism threads`.
+    /// Returns how much is paused, as a value for the JSON of `organism threads`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Whole => "whole",

@@ -31,13 +31,14 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the last position of the journal at the beginning of the present query. A reader can
-    /// serve several queries, one after another.
+    /// Returns the position of the journal's last record at the time when the present query began.
+    /// A reader can serve several queries, one after another.
     pub fn last(&self) -> Position {
         self.last
     }
 
-    /// Whether the index lacks records, because another process still writes it.
+    /// Whether the index lacks records. This happens while another process is still writing the
+    /// index.
     pub fn is_behind(&self) -> bool {
         self.position < self.last
     }
@@ -59,8 +60,8 @@ impl IndexReader {
         has_reached(&self.db, last)
     }
 
-    /// Sets `last` as the last position of the journal, for the next query. Returns false if the
-    /// last record in the index is not a record of the journal.
+    /// Prepares this reader for the next query: sets `last` as the position of the journal's last
+    /// record. Returns false if the last record in the index is not a record of the journal.
     pub(super) fn move_to(&mut self, last: Position) -> Result<bool, Error> {
         let end = file::end(&self.db).map_err(failed(&self.path))?;
         self.position = end.position;
@@ -100,8 +101,9 @@ pub(super) struct ReaderSource {
 }
 
 impl ReaderSource {
-    /// Opens a reader of the index in its present state, without bringing it up to date. Returns
-    /// `None` if a file cannot be opened, or if it was replaced since the first reader opened it.
+    /// Opens a reader of the index as the index is now, without bringing it up to date. Returns
+    /// `None` if a file cannot be opened, or if a file was replaced since the first reader opened
+    /// it.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;
@@ -134,9 +136,9 @@ pub fn read<T>(
     }
 }
 
-/// Answers a query from the index as [`read`] does, if the index is up to date or lacks only few
-/// records. Returns `None` if the index is unusable, or lacks so many records that reading the
-/// journal is faster. The caller must then read the journal.
+/// If the index is up to date or lacks only few records, answers a query from the index as [`read`]
+/// does. Otherwise, or if the index is unusable, returns `None`. The caller must then read the
+/// journal, which is faster than adding many records to the index.
 pub fn read_if_current<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -151,9 +153,10 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Opens the index if it is up to date or a short update completes it. Also opens an incomplete
-/// index if another process writes it, or if this process may not write in its directory. Otherwise
-/// returns `None`; the caller must then make or update the index.
+/// Opens the index if it is up to date, or if a short update can complete it. Also opens an
+/// incomplete index in two cases: another process is writing it, or this process may not write in
+/// the directory of the index. Otherwise, returns `None`; the caller must then make or update the
+/// index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
@@ -176,8 +179,9 @@ pub(super) fn discard_if_damaged<T>(
     }
 }
 
-/// Opens the index if another process holds its lock, or if this process may not write in its
-/// directory. Returns `None` if this process can take the lock.
+/// Opens the index if another process holds its lock, or if this process may not write in the
+/// directory of the index. Returns `None` if neither is the case, so that this process can write
+/// the index.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
         LockResult::Locked(_) => Ok(None),
@@ -326,8 +330,8 @@ fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
-/// Deletes a damaged index. If another process has the lock, requests that this other process
-/// rebuilds the index.
+/// Deletes a damaged index. If another process has the lock of the index, leaves a request for that
+/// process to rebuild the index instead.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

@@ -12,7 +12,7 @@ use super::words::{add_payload_words, add_words};
 pub struct WordedRecord {
     pub sealed: HashedRecord,
     /// Words of each accepted message and of each refusal, in the order of the record's facts. The
-    /// special word that the index adds to a text to name its tree is not among them.
+    /// index later adds a special word for the tree to each text; the texts here do not contain it.
     pub texts: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::limits;
 use super::lookup::id;
 use super::{Error, IndexReader, MessageSelector};
 
-/// A failed or refused request that a client sent. The request has not been retried.
+/// A request of a client that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
     pub message: MessageId,
@@ -20,8 +20,8 @@ pub struct RetryCandidate {
     pub sender: String,
     /// The listener that was called; `None` if the request was refused.
     pub listener: Option<String>,
-    /// The rule under which the request was refused, or the code of the fault with which the call
-    /// failed.
+    /// For a refused request, the rule under which it was refused. For a failed call, the code of
+    /// its fault.
     pub reason: String,
     /// Time of the request in RFC 3339.
     pub time: String,
@@ -31,11 +31,11 @@ pub struct RetryCandidate {
 #[derive(Debug, Clone, Default)]
 pub struct RetryFilter {
     pub listener: Option<String>,
-    /// Rule of a refusal, or code of a failure, that a candidate must have.
+    /// The refusal rule or the failure code that a candidate must have.
     pub reason: Option<String>,
-    /// Whether to select only requests that cannot be retried. A request cannot be retried if the
-    /// record lacks its payload, or if its text would be refused under every config. If false,
-    /// selects only requests that can be retried.
+    /// Whether to select only requests that cannot be retried. If false, selects only requests that
+    /// can be retried. A request cannot be retried if the record lacks its payload, or if its text
+    /// would be refused under every config.
     pub is_unretriable: bool,
 }
 
@@ -50,8 +50,8 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// SQL list of refusal rules. An operator cannot retry requests that were refused under these
-/// rules, because the client repeats such a request itself or has already repeated it.
+/// SQL list of refusal rules. An operator cannot retry a request that was refused under one of
+/// these rules, because its client repeats the request, or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -60,7 +60,7 @@ const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.messag
 impl IndexReader {
     /// Returns the first `most` failed or refused requests of clients, oldest first. Leaves out
     /// requests that an operator has already retried. Also leaves out calls that listeners made,
-    /// because these listeners handle the failures.
+    /// because the calling listeners handle such failures themselves.
     ///
     /// # Errors
     ///

@@ -56,7 +56,8 @@ pub enum HitCount {
     /// The count exceeds the contained number. Counting stopped at this number, so the exact count
     /// is unknown.
     MoreThan(u64),
-    /// The count is at least the contained number, because not all candidates were examined.
+    /// The contained number is a lower bound of the count, because not all candidates were
+    /// examined.
     AtLeast(u64),
 }
 
@@ -111,7 +112,7 @@ impl SearchFilter {
         match_query(&self.words).is_some()
     }
 
-    /// Whether the filter has words, and no other condition except a thread.
+    /// Whether the filter has words and, apart from a thread, no other condition.
     fn has_words_alone(&self) -> bool {
         let texts =
             [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];
@@ -210,9 +211,9 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query alone limits the search to the threads that the filter names.
-    /// This is the case if the filter has words, and names either no thread at all or a root
-    /// thread. For a root thread, the full-text query is limited to the tree of this thread.
+    /// Whether the full-text query finds only messages and refusals in the threads that the filter
+    /// names. True if the filter has words, and names either no thread or a root thread. In the
+    /// second case, the full-text query is limited to the tree of the root thread.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -357,9 +358,9 @@ impl IndexReader {
 
     /// Searches as [`Self::search_words`] does, and counts all matches, up to `most`.
     ///
-    /// Reads the matches of a range in ascending order where it can, because SQLite finds the first
-    /// row of such a query at once. For a descending query, SQLite walks from the end of the table
-    /// to the range. That took 9 ms for the most frequent word of a table with ten million rows.
+    /// Where possible, reads the matches of a range in ascending order. SQLite then finds the first
+    /// match at once. In descending order, SQLite would first walk from the end of the table to the
+    /// range, which took 9 ms for the most frequent word of a table with ten million rows.
     fn search_and_count_words(
         &self,
         words: &str,
@@ -426,8 +427,8 @@ impl IndexReader {
         Ok(SearchScope { range, tree: Some(tree.unwrap_or(0)) })
     }
 
-    /// Returns the lowest and the highest number, up to `last`, of the messages and refusals of a
-    /// tree. A query need not examine numbers outside this range.
+    /// Returns the range of numbers that contains all messages and refusals of a tree. The upper
+    /// end is at most `last`. A query need not examine numbers outside this range.
     fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
         // `min(n)` would read all messages after the position.
         let sql = "SELECT \

@@ -31,9 +31,10 @@ pub struct ThreadPageRows {
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
-    /// Messages of the page that are in a delivery that a listener has and has not answered yet.
+    /// Messages of the page that a listener has received in a delivery and has not answered yet.
     pub handed_over: Vec<MessageId>,
-    /// Calls of the page that wait for a person, each with the kind of decision for which it waits.
+    /// Calls of the page that wait for a person. Each call comes with the kind of decision that it
+    /// waits for.
     pub holds: Vec<(MessageId, Hold)>,
 }
 
@@ -161,21 +162,21 @@ impl IndexReader {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns the highest of the numbers of all messages and refusals that were recorded up to
-    /// `position`.
+    /// Returns the number of the last message or refusal that was recorded up to `position`.
     fn last_number(&self, position: i64) -> Result<i64, Error> {
         let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
         let found = self.rows(sql, &[&position], |row| row.get(0))?;
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
-    /// openings of subthreads. Also returns whether there are more such records than fit on a page.
+    /// Returns the positions of those records of a thread that contain refusals, errors, decisions
+    /// or openings of subthreads. Also returns whether there are more of these records than fit on
+    /// a page.
     ///
     /// `span` limits the search to refusals with numbers from `span[0]` to `span[1]`, and to other
-    /// events with positions from `span[2]` to `span[3]`. `is_organism` states that the thread is
-    /// the organism's own thread. The search then includes refusals of payloads for threads that do
-    /// not exist, and counts of `busy` refusals.
+    /// events with positions from `span[2]` to `span[3]`. `is_organism` states whether the thread
+    /// is the organism's own thread. For that thread, the search also includes refusals of payloads
+    /// for threads that do not exist, and counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

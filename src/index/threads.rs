@@ -94,8 +94,8 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names by which a search finds the tree, and which the index already stores. They need not be
-    /// written again.
+    /// Names that the index already stores for this tree, so that they are not written again. A
+    /// search by one of these names finds the tree.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -257,8 +257,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records the end of a call in the thread with the number `n`. A client or another thread had
-    /// opened this call.
+    /// Records in the thread with the number `n` how a call of this thread ended. Must be called
+    /// only for a call that a client or another thread opened.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

@@ -32,7 +32,7 @@ pub struct TimelineSummary {
 /// the thread `id` sort between `id.` and `id/`.
 const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
 
-/// Maximum characters of the details of a thread's failure.
+/// Maximum length, in characters, of the details in the reason of a thread's failure.
 const FAILURE_CHARS: u32 = 300;
 
 impl IndexReader {
@@ -69,8 +69,8 @@ impl IndexReader {
     }
 
     /// Returns the reason of the thread's last failure: the name of the fault, and the beginning of
-    /// its details. The failure of a call counts only if a client or another thread opened the
-    /// call. Returns `None` if no such call failed.
+    /// the fault's details. Only failed calls that a client or another thread opened count. Returns
+    /// `None` if there is no such failed call.
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
         let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))

@@ -35,7 +35,8 @@ pub struct TreeFilter {
     /// Amount of money. The filter selects only trees whose model calls cost more than this amount
     /// in total.
     pub cost_over: Option<Money>,
-    /// Whether to select only trees in which an attempt or a call has failed.
+    /// Whether to select only trees in which an attempt or a call has failed. A call that a person
+    /// denied does not count here.
     pub has_errors: bool,
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
@@ -74,12 +75,12 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// Whether pauses keep back all of the tree's open work, or only a part of it. `None` if no
-    /// pause concerns the tree, or if the tree has no open work.
+    /// How much of the tree's open work is paused. `None` if nothing is paused, or if the tree has
+    /// no open work.
     pub pause: Option<PausedPart>,
-    /// If the status is `failed`, the reason why the last failed call of the root thread failed:
-    /// the name of the fault and its details, shortened. Only calls that a client or another thread
-    /// opened count.
+    /// If the status is `failed`, the reason of the root thread's last failure: the name of the
+    /// fault and its details, shortened. Only failed calls that a client or another thread opened
+    /// count.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
@@ -100,17 +101,17 @@ pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records
                        (SELECT text FROM name WHERE n = t.request), \
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
 
-/// SQL expression for the kind of decision for which the calls of a tree wait, such as an approval.
-/// `NULL` if no call waits for a person, or if the calls wait for different kinds. Looks at the
-/// first 100 waiting calls.
+/// SQL expression for the kind of decision that the calls of a tree wait for, such as an approval.
+/// `NULL` if no call waits for a person, or if the calls wait for different kinds. The expression
+/// looks at the first 100 waiting calls.
 pub(super) const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
                     CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
                     WHERE s.tree = r.n AND s.held > 0 LIMIT 100)) END";
 
-/// SQL expression for the number of a tree's calls that a person denied. The index counts these
-/// calls among the errors.
+/// SQL expression for the number of calls in a tree that a person denied. The index counts these
+/// calls among the errors of the tree.
 pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_row a \
                        CROSS JOIN thread_row s ON s.n = a.thread \
                        WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
@@ -120,12 +121,13 @@ pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) F
 /// index `tree_long` contains all longer trees.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for the reason of a failed tree's last failure; `NULL` for other trees.
+/// SQL expression for the reason of a tree's last failure if the tree's status is `failed`; `NULL`
+/// for other trees.
 pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
 });
 
-/// Maximum characters of a fault's details in a list.
+/// Maximum length, in characters, of a fault's details in a list of trees.
 const FAULT_CHARS: u32 = 160;
 
 /// SQL statement that selects the first tree whose number is at least the parameter. The columns
@@ -133,9 +135,9 @@ const FAULT_CHARS: u32 = 160;
 /// record. Trees are numbered in the order in which they were opened.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// SQL statement that selects the first tree whose last record is at or after the position in the
-/// parameter. The columns are a key, a time and a position, as `first_at` requires them. The key is
-/// the position of the last record, so the third column equals the first.
+/// SQL statement for `first_at`. The parameter is a position. The statement selects the first tree
+/// whose last record is at or after this position. Its columns are a key, a time and a position.
+/// The key is the position of the last record, so the third column equals the first.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -152,8 +154,8 @@ pub(super) struct TreeConditions {
     is_costly: bool,
 }
 
-/// A part of the trees in which a query searches: all trees that meet `conditions`. The query walks
-/// the SQLite index `index`, and tests one tree after another.
+/// A part of the trees that a query searches: all trees that meet `conditions`. The query walks the
+/// SQLite index `index`, and tests one tree after another.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,
@@ -230,9 +232,9 @@ impl IndexReader {
         trees.collect()
     }
 
-    /// Returns the ranges of trees in which a query searches for a list of trees. The range with
-    /// the newest trees comes first. Together, the ranges contain every tree that `filter` and
-    /// `conditions` select.
+    /// Returns the ranges in which a query must search for trees. Together, the ranges contain
+    /// every tree that `filter` and `conditions` select. The range with the newest trees comes
+    /// first.
     pub(super) fn ranges(
         &self,
         filter: &TreeFilter,
@@ -271,11 +273,13 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Finds the first tree whose time is at or after `time`, by a binary search over keys. A tree
-    /// with a higher key must not have an earlier time. The SQL statement `sql` selects the first
-    /// tree whose key is at or above the parameter. The columns of the statement are the tree's
-    /// key, its time, and the position of its first or last record. This function returns the key
-    /// and the position of the found tree; `None` if there is no such tree.
+    /// Finds the first tree whose time is at or after `time`, by a binary search over the keys of
+    /// the trees. Returns the key and the position of the found tree; `None` if there is no such
+    /// tree.
+    ///
+    /// The SQL statement `sql` must select the first tree whose key is at or above the parameter.
+    /// Its columns must be the tree's key, the tree's time, and the position of the tree's first or
+    /// last record. A tree with a higher key must not have an earlier time.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {

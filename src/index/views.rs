@@ -6,9 +6,9 @@ pub const SCHEMA_VERSION: u32 = 2;
 
 const VIEWS: &str = include_str!("views.sql");
 
-/// Abbreviations such as `@time(column)` that the text of the views uses. Each entry contains the
-/// beginning of an abbreviation and the SQL that replaces the abbreviation. In the SQL, `?` stands
-/// for the column.
+/// Abbreviations such as `@time(column)` that the SQL of the views uses. Each entry contains the
+/// beginning of an abbreviation, and the SQL that replaces the abbreviation. In the replacement,
+/// `?` stands for the column.
 const ABBREVIATIONS: [(&str, &str); 5] = [
     (
         "@uuid(",

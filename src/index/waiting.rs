@@ -28,17 +28,17 @@ pub struct WaitingMessage {
     pub position: Position,
     /// The thread of the call.
     pub thread: ThreadId,
-    /// The kind of decision for which the call waits; `None` if the index stores a kind that this
+    /// The kind of decision that the call waits for; `None` if the index stores a kind that this
     /// program does not know.
     pub hold: Option<Hold>,
 }
 
-/// Number of calls of a thread, or of a tree, that wait for a person, and the kind of decision for
-/// which they wait.
+/// The calls of a thread, or of a tree, that wait for a person: their number, and the kind of
+/// decision that they wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
-    /// The kind of decision for which all of these calls wait. `None` if no call waits, or if the
+    /// The kind of decision that all of these calls wait for. `None` if no call waits, or if the
     /// calls wait for different kinds.
     pub hold: Option<Hold>,
 }
@@ -48,8 +48,8 @@ impl HoldCount {
         Self::of_holds(waiting.map(|call| call.hold).collect())
     }
 
-    /// Counts waiting calls. `holds` contains, for each waiting call, the kind of decision for
-    /// which it waits.
+    /// Counts waiting calls. `holds` contains one entry for each waiting call: the kind of decision
+    /// that the call waits for.
     pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
         let calls = holds.len() as u64;
         holds.dedup();
@@ -59,8 +59,9 @@ impl HoldCount {
 }
 
 impl IndexReader {
-    /// Returns the calls that wait for an approval or an answer, the longest wait first, but at
-    /// most `most`. Also returns the number of all such calls.
+    /// Returns the calls that wait for an approval or an answer, at most `most`. The call that has
+    /// waited longest comes first. The second value is the number of all waiting calls, without
+    /// this limit.
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
@@ -91,7 +92,7 @@ impl IndexReader {
         Ok(self.rows(sql, &[&call.0.as_bytes().as_slice()], waiting)?.pop())
     }
 
-    /// Returns the kind of decision for which a call waits; `None` if the call does not wait for a
+    /// Returns the kind of decision that a call waits for; `None` if the call does not wait for a
     /// person.
     pub fn open_hold(&self, call: MessageId) -> Result<Option<Hold>, Error> {
         let sql = "SELECT h.hold FROM message_row m CROSS JOIN hold_row h INDEXED BY hold_open \
@@ -101,9 +102,9 @@ impl IndexReader {
         Ok(found.first().and_then(|word| hold_of(word)))
     }
 
-    /// Returns calls of a thread, and of the threads beneath it, that wait for a person. Returns
-    /// only the first `most` calls. Takes hardly any time for a tree without waiting calls, however
-    /// many calls wait in other trees.
+    /// Returns the first `most` calls that wait for a person in a thread and in the threads beneath
+    /// it. Takes hardly any time for a tree without waiting calls, even if many calls wait in other
+    /// trees.
     pub fn waiting_beneath(
         &self,
         thread: &ThreadId,
@@ -121,10 +122,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
-    /// in the order in which the calls were opened. Also returns the calls directly after them that
-    /// began to wait at the same time as the last of them. The second value is the number of all
-    /// calls that wait for such a decision.
+    /// Returns the numbers of calls that wait for a decision of the kind `hold`, in the order in
+    /// which the calls were opened. Returns the first `most` calls. If the next calls began to wait
+    /// at the same time as the last of these, returns the next calls too. The second value is the
+    /// number of all calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

@@ -1,12 +1,12 @@
-//! Merges of the segments of the full-text table. Each commit adds a segment, and a search reads all
-//! segments.
+//! Merges of the segments of the full-text table. Each commit adds a segment, and a search reads
+//! all segments.
 
 use rusqlite::Connection;
 
 use crate::limits;
 
-/// Number of segments that must be on one level of the full-text table before a write merges some
-/// of them. This is SQLite's default.
+/// Number of segments on one level of the full-text table at which a write begins to merge these
+/// segments. This is SQLite's default.
 const MERGED_SEGMENTS: u32 = 4;
 
 /// The ways in which writes to the full-text table merge its segments.
@@ -14,7 +14,7 @@ const MERGED_SEGMENTS: u32 = 4;
 pub enum WordMerges {
     /// Each write merges a few segments in proportion to the words that it adds.
     Live,
-    /// Writes merge no segments until there are [`limits::INDEX_SEGMENTS_MAX`] on one level.
+    /// Writes merge no segments until one level has [`limits::INDEX_SEGMENTS_MAX`] segments.
     Backlog,
 }
 
@@ -33,8 +33,8 @@ impl WordMerges {
     }
 }
 
-/// Merges segments of the full-text table of `db`, up to a bounded number of pages. Returns whether
-/// anything was merged. If so, more segments may be left to merge.
+/// Merges segments of the full-text table of `db`, up to a bounded number of pages. Returns true if
+/// it merged anything; more segments may then be left to merge.
 pub fn merge_some(db: &Connection) -> rusqlite::Result<bool> {
     let before = db.total_changes();
     let sql = "INSERT INTO word(word, rank) VALUES ('merge', ?1)";

@@ -79,8 +79,8 @@ pub struct WordThread {
 
 impl WordThread {
     /// Starts an operating-system thread that writes the words of messages and refusals into a
-    /// database. `words` contains the connection to this database, and the number of the last
-    /// message or refusal whose words are already in it. [`open`] returns both.
+    /// database. `words`, which comes from [`open`], contains the connection to this database, and
+    /// the number of the last message or refusal whose words the database already has.
     pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
         let (db, last) = words;
         let writer = WordWriter { db, last };
@@ -162,9 +162,8 @@ struct WordWriter {
 }
 
 impl WordWriter {
-    /// Carries out requests until the channel is closed. After an error, adds nothing more until
-    /// the next commit. That commit returns the error, because it cannot contain all words that
-    /// were added before it.
+    /// Carries out requests until the channel is closed. After an error, adds no more words until
+    /// the next commit request, and replies to that request with the error.
     fn run(mut self, queue: &Receiver<WordRequest>) {
         let mut added = Ok(());
         for request in queue {

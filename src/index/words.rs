@@ -9,8 +9,8 @@ use crate::envelope::Payload;
 use crate::limits;
 use crate::xml::element::{Element, Node};
 
-/// First character of a word that the index adds to each message to name its tree. Words of texts
-/// and queries never contain this character.
+/// First character of the special word that the index adds to each message to name the message's
+/// tree. No word of a text or of a query contains this character.
 const TREE_MARK: char = '\u{f8f0}';
 
 /// Number of characters in each group into which text without spaces, such as Chinese text, is cut.
@@ -138,9 +138,9 @@ pub fn add_words(text: &str, out: &mut String) {
 }
 
 /// Decodes the XML reference at the beginning of `text`. Returns the character, such as `A` for
-/// `&#65;`, and the length of the reference. Named references, such as `&amp;`, stand for
-/// characters that only separate words, so a space is returned for them. Returns `None` if `text`
-/// does not begin with a valid reference.
+/// `&#65;`, and the length of the reference. For a named reference, such as `&amp;`, returns a
+/// space, because its character only separates words. Returns `None` if `text` does not begin with
+/// a valid reference.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;
@@ -244,10 +244,10 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the search term for a run of characters in a script without spaces. A message matches if it
-/// contains each group of three neighbouring characters of the run, directly one after another. For
-/// a run of fewer than three characters, it matches if it contains a group that begins with the
-/// run.
+/// Adds the search term for `run`, a run of characters in a script without spaces. A message
+/// matches if it contains each group of three neighbouring characters of the run, directly one
+/// after another. If the run has fewer than three characters, a message matches if it contains a
+/// group that begins with the run.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

@@ -31,12 +31,12 @@ use super::{
     RedactedRecords, TreeHeads,
 };
 
-/// Progress of the proof, which verifies the records before a snapshot.
+/// Progress of the background thread that verifies the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// Position of the first record after the snapshot from which the pump started. The start of
-    /// the pump verified the records from this position on. The proof, a thread in the background,
-    /// verifies the earlier records.
+    /// Position of the first record after the snapshot from which the pump started. At its start,
+    /// the pump verified this record and all later records. The background thread verifies the
+    /// earlier records.
     from: Position,
     /// Position of the last record that the background thread has verified so far. The thread
     /// verifies the records from the first one up to the snapshot, in ascending order.
@@ -138,7 +138,7 @@ pub(super) struct ProofClaim {
     /// verification compares them with the records.
     pub due: InnerCheckpoints,
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
-    /// the start of the pump changed them.
+    /// the pump changed any of them at its start.
     pub known: ExternalMarks,
     /// Records with blanked payloads, and records whose redaction operators have accepted. Includes
     /// acceptances after the snapshot.

@@ -19,10 +19,10 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
-/// A signed statement about a journal at one time. It states that the journal had `count` records
-/// up to `position`, and that `merkle_root` was the Merkle root over the last record of each tree,
-/// in the order in which the trees first appeared. The [`CheckpointFile`] stores each checkpoint as
-/// one line of JSON.
+/// A signed statement about a journal at one time. `count` is the number of records that the
+/// journal had up to `position`. `merkle_root` was the Merkle root at that position; its leaves are
+/// the last records of all trees, in the order in which the trees first appeared. The
+/// [`CheckpointFile`] stores each checkpoint as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -30,9 +30,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record after the snapshot from which the pump started, if the pump had
-    /// not yet verified the earlier records when it signed this checkpoint. `None` if the pump had
-    /// verified the whole journal.
+    /// Position of the first verified record, if the pump signed this checkpoint before it had
+    /// verified the whole journal. The pump had then started from a snapshot, and this is the first
+    /// record after the snapshot. `None` if the pump had verified the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -192,8 +192,7 @@ impl CheckpointFile {
     }
 
     /// Returns the last checkpoint of the file; `None` if the file contains no checkpoint. Reads
-    /// only the end of the file, because the file has a line for each checkpoint since the first
-    /// record.
+    /// only the end of the file, because the file of an old journal is long.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);

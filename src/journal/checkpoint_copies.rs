@@ -165,8 +165,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits a short time for the queued checkpoints to be copied. If some copies are still missing
-    /// then, the next start of the pump makes them.
+    /// Waits a short time for the queued checkpoints to be copied. The next start of the pump
+    /// copies those that are still not copied after this time.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

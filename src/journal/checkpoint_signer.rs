@@ -32,7 +32,7 @@ pub struct CheckpointSigner {
     /// record.
     pub checked_at: Option<Time>,
     /// Progress of the background verification of the records before a snapshot. `None` if the pump
-    /// did not start from a snapshot; it then verified every record at its start.
+    /// did not start from a snapshot, and so verified every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
 }
 

@@ -12,10 +12,10 @@ use super::{Error, durable_file};
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record of a journal, noted in a file outside the journal. The note is
-/// written after the record's commit is durable. If an older copy replaces the journal, the note
-/// reveals the loss of records. The file is not synced. So after a power cut the file may name a
-/// record before the last acknowledged one, but never a later one.
+/// The last acknowledged record of a journal, noted in a file outside the journal. If an older copy
+/// replaces the journal, this file reveals the loss of records. The file is written after the
+/// record's commit is durable, and is not synced. So after a power cut it may name an earlier
+/// record than the last acknowledged one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,

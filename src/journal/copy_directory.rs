@@ -18,8 +18,8 @@ pub struct UncopiedCheckpoints {
 impl UncopiedCheckpoints {
     /// Processes `line`, the next checkpoint in the journal. If `line` already has a copy, empties
     /// the list of collected checkpoints, because only checkpoints after the last copied one need a
-    /// copy. Otherwise adds `line` to the list, unless its Merkle root contradicts `heads`, the
-    /// last records of all trees at the position of `line`.
+    /// copy. Otherwise, compares the Merkle root of `line` with `heads`, the last records of all
+    /// trees at the position of `line`, and adds `line` to the list if the two agree.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -101,8 +101,8 @@ impl CopyDirectory {
         Some(self.copier.as_ref().map(CheckpointCopier::counts).unwrap_or_default())
     }
 
-    /// Queues the checkpoints that are due, and waits a short time for them to be copied. If some
-    /// copies are still missing then, the next start of the pump makes them.
+    /// Queues the checkpoints that are due, and waits a short time for them to be copied. The next
+    /// start of the pump copies those that are still not copied after this time.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

@@ -18,9 +18,9 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Returns advice to an operator for a journal with missing records. `with_key` states whether the
-/// remaining records have MACs of another host's key, so that the operator must accept that key
-/// too.
+/// Returns advice to an operator for a journal with missing records. If `with_key` is true, the
+/// remaining records have MACs of another host's key, and the advice also explains how to accept
+/// that key.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -37,17 +37,17 @@ fn way_on(with_key: bool) -> &'static str {
 pub(super) struct ExternalMarks {
     /// Whether the journal may have been written before MACs existed. True if the state directory
     /// has no watermark of the journal: this host has then never acknowledged a record of the
-    /// journal, and cannot exclude that the journal is so old.
+    /// journal, and does not know the journal's age.
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory; `None` if this directory has no checkpoint.
     pub latest: Option<Checkpoint>,
-    /// The journal that was in the data directory before this journal: its id and its last
-    /// acknowledged record. `None` if there was no earlier journal, or if it had no acknowledged
-    /// records.
+    /// The journal that was in the data directory before this journal: its id, and its last
+    /// acknowledged record. `None` if there was no earlier journal, or if no record of it was
+    /// acknowledged.
     pub before: Option<(Uuid, Position)>,
-    /// Signers of the checkpoints in the journal, and recorded actions in which operators trust
+    /// Keys that signed checkpoints of the journal, and recorded actions in which operators trust
     /// keys. Used only if the journal file is a copy of a stream.
     pub signers: CheckpointSigners,
     /// The last record that a checkpoint in the journal's own file covers.
@@ -112,8 +112,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds `later`: the losses of records that operators accepted in any recorded action, even in
-    /// an action after the snapshot.
+    /// Adds `later`, further losses of records. Operators have accepted these losses in recorded
+    /// actions, which may be later than the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -155,9 +155,10 @@ impl ExternalMarks {
         self.copies.file.display().to_string()
     }
 
-    /// Returns an error if the record `sealed` contradicts the watermark, which has the hash of the
-    /// last acknowledged record, or the latest checkpoint in the state directory. `heads` are the
-    /// last records of all trees, including this record.
+    /// Compares the record `sealed` with two marks: the watermark, which has the hash of the last
+    /// acknowledged record, and the latest checkpoint in the state directory. Returns an error if
+    /// the record contradicts one of them. `heads` are the last records of all trees, including
+    /// this record.
     pub fn check(&self, sealed: &HashedRecord, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = sealed.record.position;
         if position == self.mark.0 && sealed.hash != self.mark.1 {
@@ -196,9 +197,9 @@ impl ExternalMarks {
         Error::broken(position.0, detail)
     }
 
-    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error for
-    /// [`ExternalMarks::disagreement`] instead of returning it. A later record may be an action in
-    /// which an operator accepts the contradiction, so the whole journal must be read first.
+    /// Checks a record as [`ExternalMarks::check`] does, but does not return the error. The error
+    /// is kept for [`ExternalMarks::disagreement`], because the whole journal must be read first: a
+    /// later record may be an action in which an operator accepts the contradiction.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -213,11 +214,11 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the watermark, the latest checkpoint and the copied checkpoints from memory if they
-    /// name lost records, and a recorded action of an operator accepts the loss. They can still be
-    /// in their files: a pump records the action before it changes these files, and may die in
-    /// between. Returns the last record before the loss; `None` if neither the watermark nor the
-    /// latest checkpoint was removed.
+    /// Removes from memory those marks that name lost records, if a recorded action of an operator
+    /// accepts the loss. Marks are the watermark, the latest checkpoint, the copied checkpoints and
+    /// the replaced journal. The files may still contain these marks: a pump records the action
+    /// before it changes the files, and may die in between. Returns the last record before the
+    /// loss; `None` if neither the watermark nor the latest checkpoint was removed.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -251,10 +252,10 @@ impl ExternalMarks {
         kept
     }
 
-    /// Returns an error if a record contradicts the watermark or a checkpoint outside the journal's
-    /// file. The error concerns the first record that contradicts the watermark or the latest
-    /// checkpoint. Without such a record, it concerns the first record that contradicts a copied
-    /// checkpoint.
+    /// Returns the error for the first record that contradicts the watermark or the latest
+    /// checkpoint in the state directory. If there is no such record, returns the error for the
+    /// first record that contradicts a copied checkpoint. Returns `Ok` if no record contradicts any
+    /// of these marks.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),
@@ -263,10 +264,11 @@ impl ExternalMarks {
         }
     }
 
-    /// Removes the watermark and the latest checkpoint from memory if they name records after
-    /// `last`, the last record of the journal. Returns the loss of these records. Must be called
-    /// only if an operator accepts this loss. `outside` contains the checkpoints in the state
-    /// directory, and `inside` is the last checkpoint in the journal's file.
+    /// Gives up the records after `last`, the last record of the journal, and returns this loss.
+    /// Must be called only if an operator accepts the loss. Removes the watermark from memory if it
+    /// names a lost record. If the latest checkpoint covers lost records, replaces it in memory by
+    /// the latest checkpoint of `outside` that covers none. `outside` contains the checkpoints in
+    /// the state directory, and `inside` is the last checkpoint in the journal's file.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -347,8 +349,9 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Returns the error for lost records if `error` shows that a journal is missing or unreadable,
-/// although records of this journal were acknowledged. Otherwise, returns `error`.
+/// Explains `error`, with which a journal could not be opened. If the error shows that the journal
+/// is missing or unreadable, and records of the journal were acknowledged, returns the error for
+/// lost records. Otherwise, returns `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {

@@ -71,8 +71,8 @@ struct AbsentHeads {
     /// The working file; `None` until a head is stored in it. Most organisms never need this file.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
-    /// position of the tree's last record at the time of the use. An entry counts only until the
-    /// tree gets another record, which adds a new entry for the tree.
+    /// position of the tree's last record at the time of the use. Each further record of the tree
+    /// adds a new entry, and the tree's earlier entries no longer count.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
     /// Number of entries in `used` at which the least recently used heads move from memory to the
@@ -85,11 +85,12 @@ struct AbsentHeads {
 /// memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of uses: the heads of this many most recent uses stay in memory. Several of these
-    /// uses may be uses of one head.
+    /// Number of most recent uses that keep their heads in memory. Several of these uses may
+    /// concern the same head.
     kept: usize,
-    /// Number of further uses before heads leave memory. Once there are `kept` + `batch` uses, all
-    /// heads without a use among the `kept` most recent ones leave memory together.
+    /// Number of uses beyond `kept` that are collected before heads leave memory. Once there are
+    /// `kept` + `batch` uses, all heads without one of the `kept` most recent uses leave memory
+    /// together.
     batch: usize,
 }
 
@@ -122,10 +123,10 @@ impl TreeHeads {
         Ok(Self { absent, ..Self::default() })
     }
 
-    /// Opens the heads that are stored in `file`. `last` and `last_hash` are the position and hash
-    /// of the last record of the journal when the heads were stored. Returns `None` if the file is
-    /// damaged. Reads and checks only a small part of the file. The caller must compare the Merkle
-    /// root of the heads with the Merkle root in the snapshot's checkpoint.
+    /// Opens the heads that are stored in `file`. At the time when they were stored, the last
+    /// record of the journal had the position `last` and the hash `last_hash`. Returns `None` if
+    /// the file is damaged. Reads and checks only a small part of the file, so the caller must
+    /// compare the Merkle root of the heads with the Merkle root in the snapshot's checkpoint.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -183,7 +184,7 @@ impl TreeHeads {
         self.resident.get(root)
     }
 
-    /// Returns the head of the tree `root`, from memory or from the working file; `None` if the
+    /// Returns the head of the tree `root`, from memory or from the store on disk; `None` if the
     /// journal has no record of this tree.
     pub fn find(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
         match (self.resident.get(root), &self.absent) {
@@ -218,9 +219,9 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the working file may have lost the head of the tree `root` because of damage.
-    /// Returns true if the head is not in memory, although it may have been stored in the working
-    /// file. Must be called after [`TreeHeads::recall`], which loads a stored head into memory.
+    /// Whether the working file may have lost the head of the tree `root` because of damage. Must
+    /// be called after [`TreeHeads::recall`], which loads a stored head into memory. Returns true
+    /// if the head is still not in memory, although it may have been stored.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
@@ -324,9 +325,9 @@ impl TreeHeads {
         }
     }
 
-    /// If too many heads are in memory, moves the heads of trees without recent records to the
-    /// working file. If the working file cannot be written, these heads stay in memory, and the
-    /// move is tried again after further records.
+    /// If many uses of heads have been collected, moves the heads without a recent use from memory
+    /// to the working file. If the working file cannot be written, the heads stay in memory, and
+    /// the move is tried again after further uses.
     pub(super) fn let_leave(&mut self) {
         let Some(absent) = &self.absent else { return };
         if absent.used.len() < absent.full_at {
@@ -430,8 +431,8 @@ impl TreeHeads {
         self.unsaved.push(root);
     }
 
-    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If too
-    /// many heads changed for a list, passes all heads.
+    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If so
+    /// many heads changed that no list of them was kept, passes all heads.
     pub(super) fn each_unsaved(
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
@@ -543,8 +544,8 @@ mod tests {
     use crate::journal::record_hash;
     use crate::thread::Input;
 
-    /// Creates the heads of an empty journal, of which at most 12 stay in memory. The other heads
-    /// move to a working file in `directory`.
+    /// Creates the heads of an empty journal. At most 12 heads stay in memory, and the others move
+    /// to a working file in `directory`.
     fn small(directory: &Path) -> TreeHeads {
         let mut heads = TreeHeads::in_directory(directory);
         let absent = heads.absent.as_mut().unwrap();

@@ -41,8 +41,8 @@ pub struct OperatorAcceptance {
 }
 
 /// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. `mend` contains the lost checkpoints; the repair of the journal's tables
-/// restores them.
+/// or checkpoints. `mend` is the repair of the journal's tables; it contains the lost checkpoints,
+/// which it restores.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -131,9 +131,11 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Refuses a journal whose file lacks the last checkpoint of the state directory or the last
-    /// copied checkpoint, or has another checkpoint at its position. If an operator accepts a loss,
-    /// allows a missing checkpoint, because the repair then restores it.
+    /// Compares two checkpoints from outside with those in the journal's file: the last checkpoint
+    /// of the state directory, and the last copied checkpoint. Refuses the journal if its file has
+    /// another checkpoint at the same position. Also refuses the journal if its file has no
+    /// checkpoint there, unless an operator accepts a loss: the repair then restores the
+    /// checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());

@@ -96,8 +96,9 @@ impl FromStr for LogMark {
 /// A log, to which a journal appends its records in groups. All entries of a group become durable
 /// together, or none of them.
 pub trait Log: fmt::Debug + Send {
-    /// Whether the log has a projection, which readers use instead of the log. With a projection,
-    /// an append may fail after the group is already in the log; readers do not see this group yet.
+    /// Whether the log has a projection, which readers use instead of the log. If so, an append may
+    /// fail after the group is in the log but before it is in the projection. Readers then do not
+    /// see the group yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].

@@ -183,7 +183,7 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Makes `mac` the MAC that the next MAC continues. Must be called once the commit with `mac`
+    /// Makes the next MAC continue the chain after `mac`. Must be called once the commit with `mac`
     /// is durable.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
@@ -239,8 +239,8 @@ impl MacCoverage {
         })
     }
 
-    /// Restores the state `stored`, which was saved after the record at position `at` was read, so
-    /// that reading can continue with the next record. Returns `None` if `stored` is not a valid
+    /// Restores the state `stored`, which was saved after the record at position `at` was read.
+    /// Reading can then continue with the next record. Returns `None` if `stored` is not a valid
     /// state.
     pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
         let mac = HeadMac::parse(&stored.last)?;
@@ -320,22 +320,21 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns the first record of the last run of wrong MACs of this host's key. A run consists of
-    /// wrong MACs without a right MAC of this key between them. Returns `None` if no MAC of this
-    /// key is wrong.
+    /// Returns the first record of the last run of wrong MACs of this host's key. A run ends at the
+    /// next right MAC of this key. Returns `None` if no MAC of this key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
     /// Returns the first record of a journal's unproved end; `None` if every record is proved. The
-    /// unproved end consists of the records at the end for which no MAC proves that a pump wrote
-    /// them. `last` is the last record of the journal.
+    /// unproved end consists of the last records of the journal that no MAC proves to be written by
+    /// a pump. `last` is the last record of the journal.
     ///
     /// Usually, the unproved end begins after the last MAC. If a MAC of this host's key is wrong,
-    /// and no later MAC of this key is right, the end begins after the last record that a right MAC
-    /// of this key covers. If the journal has no MAC, all records are unproved, unless `is_old` is
-    /// true. With `is_old`, the journal may have been written before MACs existed, so without a MAC
-    /// the function returns `None`.
+    /// and no later MAC of this key is right, it begins after the last record that a right MAC of
+    /// this key covers. If the journal has no MAC, all records are unproved. Exception: if `is_old`
+    /// is true, the function returns `None` for a journal without any MAC, because the journal may
+    /// be older than MACs.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -13,8 +13,8 @@ pub struct MerkleTree {
 }
 
 impl MerkleTree {
-    /// Sets leaf `index`, which must be at most one beyond the last leaf. The root is valid again
-    /// after the next [`MerkleTree::update`].
+    /// Sets leaf `index`. It must replace an existing leaf or follow directly after the last leaf.
+    /// The root is valid again after the next [`MerkleTree::update`].
     pub fn set(&mut self, index: usize, leaf: Digest) {
         put(self.level(0), index, leaf);
     }
@@ -44,9 +44,9 @@ impl MerkleTree {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)
     }
 
-    /// Returns the root as it would be with `leaves` set, and changes nothing. Computes only the
-    /// paths of these leaves. Leaves beyond the last leaf of the tree must follow that leaf without
-    /// a gap.
+    /// Returns the root that the tree would have with `leaves` set, and changes nothing. Computes
+    /// only the paths of these leaves. New leaves must follow the last leaf of the tree without a
+    /// gap.
     pub fn root_with(&self, leaves: BTreeMap<usize, Digest>) -> Digest {
         let set = self.levels.first().map_or(0, Vec::len);
         let beyond = leaves.last_key_value().map_or(0, |(index, _)| index + 1);

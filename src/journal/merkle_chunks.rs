@@ -23,8 +23,8 @@ pub struct MerkleChunks {
 #[derive(Debug, Default, Clone)]
 struct MerkleChunk {
     tree: MerkleTree,
-    /// Number of calls of [`MerkleChunks::hold`] for this chunk that have no matching
-    /// [`MerkleChunks::release`] yet.
+    /// Number of calls of [`MerkleChunks::hold`] for this chunk that are not yet matched by a call
+    /// of [`MerkleChunks::release`].
     holders: usize,
     /// Whether a leaf of this chunk changed since the last call of [`MerkleChunks::stored`].
     is_changed: bool,
@@ -118,9 +118,9 @@ impl MerkleChunks {
         self.top.root()
     }
 
-    /// Returns the root as it would be with `leaves` set, and changes nothing. The caller must have
-    /// called [`MerkleChunks::hold`] for each leaf that exists already. New leaves must follow the
-    /// last leaf without a gap.
+    /// Returns the root that the tree would have with `leaves` set, and changes nothing. The caller
+    /// must have called [`MerkleChunks::hold`] for each leaf that exists already. New leaves must
+    /// follow the last leaf without a gap.
     pub fn root_with(&self, leaves: &BTreeMap<usize, Digest>) -> Digest {
         let mut chunks = BTreeMap::<usize, BTreeMap<usize, Digest>>::new();
         for (number, leaf) in leaves {

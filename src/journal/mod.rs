@@ -82,14 +82,14 @@ pub trait Journal: Send {
         Ok(hashes)
     }
 
-    /// Makes records durable, all or none. Stamps `position`, `previous` and `previous_hash`; a
-    /// position that is already set must be the expected one. Returns the hashes of the records
-    /// once they are durable.
+    /// Makes all of `records` durable, or none of them. Sets `position`, `previous` and
+    /// `previous_hash` of each record. If `position` is already set, it must be the expected
+    /// position. Returns the hashes of the records once they are durable.
     ///
-    /// After [`Error::Full`], [`Error::Unavailable`] and [`Error::Denied`] the caller must retry
-    /// with the same records or stop using the journal. After [`Error::PositionMismatch`] nothing
-    /// was appended. After any other error the journal has stopped for good: only reopening it
-    /// shows whether the records are durable.
+    /// After [`Error::Full`], [`Error::Unavailable`] and [`Error::Denied`], the caller must retry
+    /// with the same records or stop using the journal. After [`Error::PositionMismatch`], nothing
+    /// was appended. After any other error, the journal accepts no more records, and only reopening
+    /// it shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
     /// Makes the records of the last [`Journal::write`] readable. Does nothing if that call has
@@ -107,8 +107,8 @@ pub trait Journal: Send {
     }
 
     /// Signs and records a checkpoint if one is due. Returns true if a checkpoint was recorded. A
-    /// pump without new records also calls this function regularly, and so notices the loss of its
-    /// journal.
+    /// pump calls this function regularly, even without new records, and so notices if its journal
+    /// is lost.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
     /// Returns the time of the last checkpoint that this run of the pump signed. Before the run's
@@ -150,8 +150,9 @@ pub trait Journal: Send {
 
 /// Rebuilds the state of a pump while its journal is opened.
 pub trait StateRecovery {
-    /// Returns the version of the pump's rules, called the core version, that a snapshot must have
-    /// to be restored; `None` if every record must be replayed.
+    /// Returns the core version that a snapshot must have to be restored; `None` if no snapshot may
+    /// be restored, so that every record is replayed. The core version is the version of the pump's
+    /// rules.
     fn snapshot_version(&self) -> Option<u32> {
         None
     }
@@ -237,7 +238,8 @@ pub enum Error {
     /// A record is missing, or differs from the record that was acknowledged at its position.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
-    /// The condition of [`Error::Broken`], with the name of the broken journal.
+    /// A record is missing or wrong, as in [`Error::Broken`]; this error also contains the name of
+    /// the journal.
     #[error("{}", damage(journal, *position, detail))]
     Damaged { journal: String, position: u64, detail: String },
     /// The stream ends before its last acknowledged record: the servers lost records, or an older
@@ -277,7 +279,7 @@ pub enum Error {
         way_on(*first, *lost)
     )]
     Uncovered { path: String, first: Position, last: Position, lost: bool },
-    /// A stream has records that no MAC of a pump covers, or that the MACs of this host contradict.
+    /// A stream has records that no MAC of a pump covers, or a wrong MAC of this host's key.
     #[error(
         "the records from {first} to {last} of the stream {stream} are covered by no MAC of a pump, \
          or are not those that a MAC of this host covers; nothing was written. `organism repair \

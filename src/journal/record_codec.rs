@@ -20,8 +20,8 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Positions in the buffers for bodies and payloads at which one encoded row ends. Also contains
-/// the row's hash.
+/// Where one encoded row ends in the buffer for bodies, and where it ends in the buffer for
+/// payloads. Also contains the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -129,8 +129,9 @@ impl<'r> StoredRow<'r> {
         self.unseal_with(Some(self.payloads), expected, names)
     }
 
-    /// Decodes and verifies as [`StoredRow::unseal`] does, but leaves the bytes of the payloads
-    /// unread. The hash does not cover these bytes; it covers their digests.
+    /// Decodes and verifies as [`StoredRow::unseal`] does, but does not read the bytes of the
+    /// payloads. The hash can still be verified: it covers the digests of the payloads, not their
+    /// bytes.
     pub fn unseal_body(
         &self,
         expected: Position,

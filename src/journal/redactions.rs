@@ -54,9 +54,10 @@ impl RedactedRecords {
     }
 }
 
-/// Refuses the record at `first`, which has a blanked payload that no recorded action accepts.
-/// Refuses nothing if `first` is `None`, or while an operator accepts damage of any kind, so that
-/// the journal can be opened to accept its other damage first.
+/// Refuses a journal that has blanked payloads without a recorded acceptance; `first` is the first
+/// record with such a payload. Refuses nothing if `first` is `None`. Also refuses nothing if an
+/// operator accepts damage of any kind now, so that the operator can first accept the other damage
+/// of the journal.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -31,10 +31,10 @@ struct RecordedTrust {
     position: Position,
     #[serde(rename = "key")]
     key: String,
-    /// Key that signed the checkpoint at the position of the action; `None` if there is no such
-    /// checkpoint. A later checkpoint does not count: a pump with an unknown key could record the
-    /// action without a checkpoint, and the next checkpoint of another pump would seem to confirm
-    /// the action.
+    /// Key that signed the checkpoint at the position of the action; `None` if there is no
+    /// checkpoint at this position. A later checkpoint does not count. Otherwise, a pump with an
+    /// unknown key could record the action without a checkpoint, and the next checkpoint, made by
+    /// another pump, would seem to confirm the action.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }
@@ -75,8 +75,8 @@ impl CheckpointSigners {
     }
 
     /// Returns the known keys: the `configured` keys, and the keys that operators trust by recorded
-    /// actions. Such an action counts only if the checkpoint at its position is signed with a key
-    /// that is configured, or that an earlier action made known.
+    /// actions. An action counts only if the checkpoint at its position is signed with a known key,
+    /// which is a configured key or one that an earlier action made known.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {
@@ -111,9 +111,9 @@ mod tests {
         }
     }
 
-    /// Returns the signers of a test journal. `checkpoints` lists the checkpoints of the journal,
-    /// each as the key that signed it and its position. Record 5 of the journal is an action by
-    /// which an operator trusts the key `new`.
+    /// Returns the signers of a test journal with the given checkpoints: for each, the key that
+    /// signed it, and its position. Record 5 of the journal is an action by which an operator
+    /// trusts the key `new`.
     fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
         let mut signers = CheckpointSigners::default();
         let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };

@@ -35,8 +35,8 @@ pub struct JournalWriter<L> {
     pub(super) watermark: CommitWatermark,
     pub(super) signer: CheckpointSigner,
     pub(super) recovery: JournalRecovery,
-    /// A checkpoint whose append was not acknowledged, so that it may already be in the log. `None`
-    /// if there is no such checkpoint.
+    /// A checkpoint whose append was not acknowledged; it may already be in the log. `None` if
+    /// there is no such checkpoint.
     pub(super) owed: Option<Checkpoint>,
     /// A group that is in the log but not in its projection yet; `None` if there is no such group.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
@@ -223,8 +223,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the checkpoint whose append was not acknowledged yet, if there is one. Must run
-    /// before anything else is appended.
+    /// Appends the owed checkpoint, if there is one. An owed checkpoint was appended without
+    /// acknowledgement. Must run before anything else is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();

@@ -18,13 +18,14 @@ pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
 /// of these names only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Maximum number of messages with the searched words for which a search collects and sorts all
-/// trees of these messages. If more messages contain the words, the search tests the trees one
-/// after another, newest first, because it then soon finds enough trees that match.
+/// Limit that decides how a search by words finds trees. If at most this number of messages contain
+/// the words, the search collects and sorts all trees of these messages. If more messages do, it
+/// tests the trees one after another, newest first, because it then soon finds enough matching
+/// trees.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Number of trees up to which a search for a property collects and sorts all trees with this
-/// property. If there are more such trees, the search tests all trees one after another, newest
-/// first, because it then soon finds enough trees that match.
+/// Limit that decides how a search by a property finds trees. If at most this number of trees have
+/// the property, the search collects and sorts all of them. If more trees do, it tests all trees
+/// one after another, newest first, because it then soon finds enough matching trees.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
@@ -41,11 +42,12 @@ pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// write. SQLite's default of 16 is too small, because a backlog of 16 commits would already cause
 /// such a merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
-/// Number of database pages that the writer of an index merges after a commit, to catch up on
-/// merges that it left out while the index was far behind its journal.
+/// Number of database pages that the writer of an index merges after a commit. In this way, the
+/// writer catches up on merges that it left out while the index was far behind its journal.
 pub const INDEX_MERGED_PAGES: u32 = 1_000;
-/// Minimum number of records in a journal for a first build of its missing index. A first build
-/// writes all rows before it makes the SQL indexes.
+/// Minimum number of records in a journal at which its missing index is made by a first build. A
+/// first build writes all rows before it makes the SQL indexes. For a shorter journal, the SQL
+/// indexes are made first.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
 /// memory between commits. If there are more, the build removes them from memory, and later looks
@@ -69,8 +71,9 @@ pub const INDEX_WORD_BATCHES: usize = 64;
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
-/// looks for the first pair that differs in more than ids and dates.
+/// Maximum pairs of prompts that a comparison of two threads rebuilds. Each pair has one prompt
+/// from each thread. The comparison looks for the first pair that differs in more than ids and
+/// dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -109,16 +112,17 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of rows in which a search within a tree first looks for the newest matches. These are the
-/// rows, each a message or a refusal, up to the last row of the tree. With more rows, the search
-/// would read more matches than it shows.
+/// Number of rows at the end of a tree in which a search with very many matches first looks for the
+/// newest matches. Each row is a message or a refusal. With more rows, the search would read more
+/// matches than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
-/// Maximum length of a chain of causes that the index follows from a message: the message's cause,
-/// the cause of that cause, and so on. The number is larger than the maximum depth of nested calls.
+/// Maximum length of the chain of causes of a message that the index follows. The chain consists of
+/// the message's cause, the cause of that cause, and so on. The number is larger than the maximum
+/// depth of nested calls.
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;

@@ -22,8 +22,8 @@ pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use pipes::PipedProgram;
 
-/// Time after the start of a listener in which the listener must send nothing. After an answer, the
-/// shorter time [`QUIET`] applies.
+/// Time for which a listener must send nothing after its start. After an answer, the shorter time
+/// [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 /// Interval at which the kit repeats a delivery until a program on NATS accepts it.
@@ -142,8 +142,8 @@ impl ConformanceCheck {
         Self::InputClosed,
     ];
 
-    /// The checks of a program on NATS. [`Self::TwoPieces`], a request that arrives in two pieces,
-    /// is not among them, because the program's NATS client reads only whole messages.
+    /// The checks of a program on NATS. They do not include [`Self::TwoPieces`], which sends a
+    /// request in two pieces, because the program's NATS client reads only whole messages.
     const ON_NATS: [Self; 7] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -348,10 +348,10 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to the first request that the program gets. If the program is a child
-    /// process, the kit first sends the request to a separate process on its pipes, without a host,
-    /// so that the kit can report the text that the program writes instead of an answer. Then the
-    /// kit sends the request through the host.
+    /// Checks the answer to the first request that the program gets. A child process is tested in
+    /// two steps. The kit first sends the request to a separate process over pipes alone, without a
+    /// host. If this process writes anything else instead of an answer, the kit reports the text.
+    /// Then the kit sends the request through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -409,7 +409,7 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to the second delivery of a call. If the program claims to remember the
-    /// call, the host leaves the remembered messages out of this delivery.
+    /// messages of the call, the host omits these messages from the second delivery.
     async fn remembered(
         &mut self,
         request: &TrialRequest,
@@ -421,8 +421,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program answers a call again if the call is delivered twice. The pump delivers
-    /// a call a second time after it has lost the first answer.
+    /// Checks that a program answers a call twice if the call is delivered twice. A pump delivers a
+    /// call again if the first answer was lost.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -434,8 +434,9 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers `call` as a new attempt and checks the answer. The delivery also contains `results`
-    /// further messages: results of other calls, as if the listener had made these calls.
+    /// Delivers `call` as a new attempt and checks the answer. The delivery contains the request
+    /// and `results` further messages, which are the results of other calls, as if the listener had
+    /// made these calls.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -475,9 +476,9 @@ impl ListenerTrial {
     }
 
     /// Checks that a program on NATS handles a cancel message. First waits for an answer, which
-    /// shows that the program runs. Then pauses the program until the NATS server has both the
-    /// request and the cancel message for it. So the program cannot answer the request before the
-    /// cancel message is sent.
+    /// shows that the program runs. Then pauses the program, and sends it a request and the cancel
+    /// message for this request. Continues the program once the NATS server has both messages, so
+    /// that the program cannot answer the request before the cancel message is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,

@@ -79,8 +79,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Removes no
-    /// frame from the queue: [`Self::next`] still returns every frame.
+    /// Whether a frame that satisfies `wanted` has arrived. Also returns true at the end of the
+    /// input. The frame stays in the queue, so [`Self::next`] still returns it.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -111,8 +111,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a call. A listener does so if a delivery builds on messages that
-    /// the listener does not remember.
+    /// Requests all messages of a call, because a delivery builds on messages that this listener
+    /// does not remember.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }

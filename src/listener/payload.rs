@@ -9,8 +9,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
 
-/// A Rust type for the payloads that have the payload name formed by [`NAMESPACE`](Self::NAMESPACE)
-/// and [`NAME`](Self::NAME).
+/// A Rust type for the payloads with one payload name. [`NAMESPACE`](Self::NAMESPACE) and
+/// [`NAME`](Self::NAME) form this name.
 ///
 /// Each field of the type becomes a child element of the payload. With `#[serde(rename = "@x")]`, a
 /// field becomes an attribute. With `#[serde(rename = "$text")]`, a field becomes the text of the
@@ -41,8 +41,8 @@ impl Reply {
         Self::default()
     }
 
-    /// Creates an answer with one payload. Returns an error if `payload` cannot be written as XML.
-    /// For example, a map can have keys that are no XML names.
+    /// Creates an answer with one payload. Returns an error if `payload` cannot be written as XML,
+    /// for example because it contains a map with a key that is no XML name.
     pub fn of<T: TypedPayload>(payload: &T) -> Result<Self, String> {
         Self::ack().and(payload)
     }

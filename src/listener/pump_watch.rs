@@ -39,8 +39,8 @@ impl PumpWatch {
         Ok(())
     }
 
-    /// Records that a handler is about to begin. Returns false if the pump has ended. The handler
-    /// must then not begin.
+    /// Records that a handler is about to begin. Returns false if the pump has ended; in this case,
+    /// the handler must not begin.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.is_handling = !state.pump_has_ended;

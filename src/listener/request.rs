@@ -40,8 +40,9 @@ pub struct Request {
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of earlier messages of the call that the pump left out of this delivery, because the
-    /// listener has reported that it remembers them. `None` if the delivery contains all messages.
+    /// Number of earlier messages of the call that are missing in this delivery. The pump left
+    /// these messages out, because the listener has reported that it remembers them. `None` if the
+    /// delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -160,8 +161,8 @@ impl Request {
 
     /// Whether the approval of the call still holds, so that the handler can carry out the call.
     /// `preview` is the preview that the handler would return now. The approval holds if the person
-    /// approved a preview that equals `preview`. It also holds if the call has no approved preview.
-    /// If the approval does not hold, the handler must do nothing and answer
+    /// approved a preview that equals `preview`, or if the call has no approved preview. If the
+    /// approval does not hold, the handler must do nothing and answer
     /// [`super::Reply::stale_preview`].
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())

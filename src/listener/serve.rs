@@ -69,8 +69,8 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for calls whose payload has no other handler. This handler reads the
-    /// payload as text.
+    /// Sets the handler for all calls whose payload has no handler of its own. This handler reads
+    /// the payload as text.
     pub fn otherwise<R, E>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
@@ -86,9 +86,9 @@ impl Listener {
     }
 
     /// Sets the handler for previews. While a call waits for a person, this handler shows what the
-    /// call would do. It must change nothing. A listener whose config declares `previews = true`
-    /// needs such a handler. The handler that carries out the call must check [`Request::holds`]
-    /// before it acts.
+    /// call would do. The handler for previews must change nothing. If the config of a listener
+    /// declares `previews = true`, the listener needs a handler for previews. The handler that
+    /// carries out the call must check [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -101,9 +101,9 @@ impl Listener {
     /// If the pump dies while a handler runs, the program ends. If the environment sets
     /// [`NatsEndpoint::URL`], serves deliveries from NATS instead, until a signal ends the program.
     ///
-    /// If a handler returns `Err`, the pump treats this attempt as a crash of the listener and
-    /// retries the call. A child process then exits with code 1, and a replica on NATS answers with
-    /// an error. To report a failure to the caller, answer with a payload.
+    /// If a handler returns `Err`, a child process exits with code 1, and a replica on NATS answers
+    /// with an error. In both cases, the pump treats the attempt as a crash of the listener and
+    /// retries the call. To report a failure to the caller, answer with a payload instead.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),

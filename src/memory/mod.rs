@@ -33,8 +33,8 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first. The
-    /// default implementation returns no records. It suits a source that is only read with
-    /// [`ThreadHistory::records`].
+    /// default implementation returns no records. A source can keep this default if it is only read
+    /// with [`ThreadHistory::records`].
     fn records_since(
         &self,
         thread: &ThreadId,

@@ -22,7 +22,7 @@ pub(super) struct SharedRecords(BoundedCache<Digest, SharedRecord>);
 #[derive(Debug)]
 struct SharedRecord {
     record: Record,
-    /// Threads that the record opened, and for which it was not read yet.
+    /// The threads that the record opened, without those for which the record was already read.
     unread: HashSet<ThreadId, foldhash::fast::RandomState>,
 }
 
@@ -34,8 +34,9 @@ impl Default for SharedRecords {
 }
 
 impl SharedRecords {
-    /// Returns the record with the hash `hash` for `thread`; `None` if the record is not in the
-    /// cache. Removes the record once it was read for every thread that it opened.
+    /// Returns the record with the hash `hash`, which is needed for `thread`. Returns `None` if the
+    /// record is not in the cache. Once the record was read for each of the threads that it opened,
+    /// it leaves the cache.
     pub fn read(&mut self, hash: Digest, thread: &ThreadId) -> Option<Record> {
         let mut shared = self.0.take(&hash)?;
         shared.unread.remove(thread);
@@ -48,10 +49,13 @@ impl SharedRecords {
         Some(record)
     }
 
-    /// Adds `record`, which was just read from the journal for `thread`, so that it can be read for
-    /// the other threads that it opened. Does nothing if the record opened no other thread. Also
-    /// does nothing if it did not open `thread`: the record may then already be read for all
-    /// threads that it opened, for example if `thread` is their parent.
+    /// Adds `record`, which was just read from the journal for `thread`. The other threads that the
+    /// record opened can then get the record from the cache. Does nothing if the record opened no
+    /// thread other than `thread`.
+    ///
+    /// Also does nothing if the record did not open `thread`, for example if it opened children of
+    /// `thread`. In that case, the record may already have been read for all threads that it
+    /// opened.
     pub fn add(&mut self, record: &Record, hash: Digest, thread: &ThreadId) {
         let opened = record.facts.iter().filter_map(|fact| match fact {
             Fact::ThreadOpened { thread, .. } => Some(thread),

@@ -36,9 +36,10 @@ pub(super) struct TreeIndex {
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Ids of calls that were open in the source when the fork began, and that the fork opened
-    /// again under new ids. Also contains the ids of their messages. Each id in the source is
-    /// mapped to the new id in the fork. Empty if this tree is no fork.
+    /// A map from ids in the source of this fork to the new ids in the fork. Contains the ids of
+    /// the calls that were open in the source when the fork began, and the ids of the messages of
+    /// these calls. The fork opened these calls again under the new ids. Empty if this tree is no
+    /// fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -71,8 +72,9 @@ impl TreeIndex {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns the ids of the calls that the fork has reopened, and of their messages. Each id in
-    /// the source is paired with the new id in the fork. Empty if this tree is no fork.
+    /// Returns a map from ids in the source of this fork to the new ids in the fork. The map
+    /// contains the ids of the calls that the fork has reopened, and the ids of the messages of
+    /// these calls. Empty if this tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -108,8 +110,9 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. To an empty index, adds only
-    /// the records after `after`, and of these only the records from the opening of `thread` on.
+    /// Adds the records that are newer than the index, up to the record at `up_to`. If the index is
+    /// empty, begins with the record that opened `thread`, or with the first record after `after`,
+    /// whichever is later.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -201,8 +204,9 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record in `sealed`, which was just read. Returns an error if its hash differs from
-/// `hash`, the hash that an earlier read found for the record at this position.
+/// Checks a record that was just read. Returns the record in `sealed` if its hash is `hash`. This
+/// is the hash that an earlier read found at the same position. Returns an error if the hashes
+/// differ.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -211,9 +215,9 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows `newest`, the newest record of the index, in the hash chain of
-/// their tree. Returns false if the index is empty, or if another record comes between the two.
-/// Returns an error if the chain before `record` does not contain `newest`.
+/// Whether `record` directly follows `newest` in the hash chain of the tree. `newest` is the newest
+/// record of the index. Returns false if the index is empty, or if another record comes between
+/// `newest` and `record`. Returns an error if the chain before `record` does not contain `newest`.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels that each further sample on this page of metrics gets, before its own labels.
+    /// Labels that every sample added from now on gets, before the sample's own labels.
     common: Vec<(&'static str, String)>,
 }
 

@@ -58,7 +58,9 @@ impl ProviderKey {
         &self.value
     }
 
-    /// Replaces the key in `text` if `text` contains it, because a server may have echoed the key.
+    /// Returns `text` with [`HIDDEN`] in place of the key. A text from a server may contain the
+    /// key, because the server may have echoed it. Does not replace a very short key, because a
+    /// text may contain such a key by chance.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         if is_word || mutant("show-the-key") {
@@ -133,8 +135,8 @@ impl KeyFilter {
     }
 
     /// Returns the end of the text, which the filter has held back as a possible beginning of the
-    /// API key. Must be called at the end of the answer: the key can then no longer become
-    /// complete, so the text may be shown.
+    /// API key. Must be called at the end of the answer. No further text can then complete the key,
+    /// so the held text may be shown.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -54,7 +54,7 @@ pub trait CallAdmission: Send + Sync {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 
-/// A running model call. Dropping it ends the call and closes its connection.
+/// A running model call. Dropping this future ends the call and closes the connection.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<StreamEnd, Error>> + Send + 'a>>;
 
 /// Callback that receives the pieces of an answer, in order.

@@ -59,9 +59,9 @@ pub struct ModelRequest {
     /// Whether the model may, must or must not call a tool. Sent only together with tools. `None`
     /// leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether to request at most one call in the answer. The limit is sent only together with
-    /// tools, and only to providers that are known to accept it. For other providers, only the
-    /// prompt states the limit.
+    /// Whether to request at most one call in the answer. The request contains this limit only if
+    /// it contains tools, and only if the provider is known to accept the limit. For other
+    /// providers, only the prompt states the limit.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,

@@ -85,10 +85,10 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on those routes for which the config states no
-    /// maximum. For such a route, the maximum is the default or half of the context window,
-    /// whichever is smaller. Returns `None` if there are no such routes, or if the config states no
-    /// context window.
+    /// Returns the maximum tokens of an answer, for those routes for which the config states no
+    /// maximum. For these routes, the maximum is the default or half of the context window,
+    /// whichever is smaller. Returns `None` if the config states a maximum for every route, or if
+    /// it states no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

@@ -17,8 +17,9 @@ pub enum TokenizerFamily {
     Other,
 }
 
-/// Beginnings of model names, with their families. A provider's prefix such as `openai/` is removed
-/// from a name first. Longer beginnings come before shorter ones.
+/// Beginnings of model names, each with the family of these models. A beginning is compared with
+/// the name that remains after a provider's prefix, such as `openai/`, was removed. Longer
+/// beginnings come before shorter ones.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),

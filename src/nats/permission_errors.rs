@@ -103,8 +103,8 @@ impl PermissionErrors {
         Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
     }
 
-    /// Records and returns the permission error that the text `server_error` of a server reports.
-    /// Returns `None` if the text is no permission error.
+    /// Records and returns the permission error that a server reported. `server_error` is the text
+    /// that the server sent. Returns `None` if this text is no permission error.
     pub(super) fn note(&self, server_error: &str) -> Option<PermissionError> {
         let denied = PermissionError {
             who: Arc::clone(&self.0.who),
@@ -154,8 +154,8 @@ impl PermissionErrors {
         self.last(|_, what| matches!(what, DeniedOperation::Publish(denied) if denied.starts_with(prefix)))
     }
 
-    /// Returns every permission error since `after` for a publish to a subject that begins with
-    /// `prefix`, the oldest first.
+    /// Returns every permission error later than `after` for a publish to a subject that begins
+    /// with `prefix`, the oldest first.
     pub fn publishes_denied_below(
         &self,
         prefix: &str,
@@ -170,7 +170,7 @@ impl PermissionErrors {
         denied.cloned().collect()
     }
 
-    /// Returns every permission error since `after`, the oldest first.
+    /// Returns every permission error later than `after`, the oldest first.
     pub fn all_after(&self, after: Instant) -> Vec<(Instant, PermissionError)> {
         let recent = self.recent();
         recent.iter().filter(|(at, _)| *at > after).cloned().collect()
@@ -184,9 +184,9 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the permission error that explains a missing response from `subject`: a denied
-    /// publish since `since`, or a denied subscription to the inbox. Returns `None` if there is
-    /// neither.
+    /// Returns the permission error that explains a missing response from `subject`. This is either
+    /// a publish to `subject` that was denied at the time `since` or later, or a denied
+    /// subscription to the inbox. Returns `None` if there is no such error.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

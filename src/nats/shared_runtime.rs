@@ -21,8 +21,8 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls that have begun so far. The background thread compares this number
-    /// before and after it sleeps. So the thread notices a call that began and ended meanwhile.
+    /// Number of blocking calls that have begun so far. The background thread compares the numbers
+    /// before and after its sleep, to notice a call that began and ended during the sleep.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
@@ -90,8 +90,9 @@ impl SharedRuntime {
     }
 }
 
-/// Guard of a blocking call that is waiting. Adds the call to the number of waiting calls, and
-/// removes it when the guard is dropped, even after a panic.
+/// Guard of a blocking call that is waiting. While the guard exists, the call is included in the
+/// number of waiting calls. Dropping the guard takes the call out of this number, even after a
+/// panic.
 struct WaitingCaller<'c>(&'c AtomicUsize);
 
 impl<'c> WaitingCaller<'c> {

@@ -93,8 +93,8 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the maximum number of connections. Such a
-    /// connection still reads a request, with a short time-out, so that the client gets a response
+    /// Makes the context for a connection beyond the maximum number of connections. A request is
+    /// still read from this connection, with a short time-out, so that the client gets a response
     /// that fits the request.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
@@ -289,11 +289,11 @@ impl ConnectionBound {
 }
 
 /// Serves each connection on its own task until `closed` reports that the control socket is closed.
-/// Then serves the connections that still wait to be accepted, because their clients expect a
-/// response.
+/// After that, serves the connections that still wait to be accepted, because their clients expect
+/// a response.
 ///
-/// If the sender of `closed` is dropped instead, the pump has ended without closing the socket.
-/// Then returns at once, and the waiting connections get no response.
+/// If the sender of `closed` is dropped, the pump has ended without closing the socket. In this
+/// case, returns at once, and the waiting connections get no response.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -487,9 +487,10 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client disconnects before the end. After a disconnect,
-    /// does not wait for the results of calls, so that another client can soon connect in its
-    /// place.
+    /// Carries out a request. Continues the work even if the client disconnects before the end of
+    /// the work. After a disconnect, no longer waits for the results of calls. So the connection
+    /// soon stops counting towards the maximum number of connections, and another client can
+    /// connect.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -581,9 +582,10 @@ impl RequestReader {
         }
     }
 
-    /// Waits until the client has disconnected, or has sent too many bytes while it waits for the
-    /// response. Reads from the connection meanwhile, because only a read shows a disconnect. If
-    /// `is_kept` is set, keeps the bytes for the next request. Otherwise, discards them.
+    /// Waits until the client has disconnected, or until the client has sent too many bytes while
+    /// it waits for the response. Reads from the connection during the wait, because only a read
+    /// shows a disconnect. If `is_kept` is set, keeps the bytes for the next request. Otherwise,
+    /// discards them.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

@@ -119,8 +119,8 @@ pub struct UnprovedRecords {
     /// start verified all records that existed from this position on. A thread in the background
     /// verifies the earlier records.
     pub proved_from: Position,
-    /// The last record that the organism has verified so far. It verifies the records in ascending
-    /// order, up to the record before `proved_from`.
+    /// Position of the last record that the organism has verified so far, among the records before
+    /// `proved_from`. The organism verifies these records in ascending order.
     pub proved: Position,
     pub partition: Option<u32>,
 }

@@ -54,8 +54,8 @@ impl SharedHosts {
     }
 
     /// Puts `hosts` in place of the hosts in use, and returns an empty list. If the pump has
-    /// already taken its hosts to end them, returns `hosts` instead; the caller must then end them
-    /// at once.
+    /// already taken its hosts in order to end them, returns `hosts` unchanged. In this case, the
+    /// caller must end the returned hosts at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {

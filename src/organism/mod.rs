@@ -364,8 +364,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
 }
 
 /// Replaces the schemas of each workflow's replies by schemas that accept the replies of all its
-/// runs. An open run may have begun under an earlier definition of the workflow, whose output has
-/// another form. Also adds the schema of the payload that requests a retry of a run.
+/// runs. An open run may have begun under an earlier definition of the workflow, and the output of
+/// that definition may have another form. Also adds the schema of the payload that requests a retry
+/// of a run.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

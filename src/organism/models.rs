@@ -135,8 +135,8 @@ impl ConfiguredModels {
 }
 
 /// Returns the name of the first model that uses the network and has no price; `None` if there is
-/// no such model. Searches the models in `names`, and the models of their routes. The cost of calls
-/// to a model without a price is unknown, so a budget of money cannot bound these calls.
+/// no such model. Searches the models in `names`, and the models of their routes. If a model has no
+/// price, the cost of its calls is unknown, so a budget of money cannot bound these calls.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -60,7 +60,7 @@ pub struct PartitionedOrganism {
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
     /// Responder that reports to other processes up to which position this process has copies of
-    /// its partitions' journals. It also reports this for broken partitions.
+    /// its partitions' journals. The responder includes broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.

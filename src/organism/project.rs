@@ -150,8 +150,9 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     is_bound(directories).map(drop)
 }
 
-/// Whether the directories are bound to their project; false if they are bound to no project. Fails
-/// if they are bound to another project.
+/// Whether the directories are bound to the project in `directories`. Returns false if they are
+/// bound to no project. Fails if they are bound to another project, or if they contain a journal
+/// that names no project.
 fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     let ProjectFolders { project, data, .. } = directories;
     let ours = project.path.clone();
@@ -267,8 +268,8 @@ pub struct AdoptedProject {
     /// State directory that was copied, with the path of the copy. The original stays, because
     /// other projects may use it. `None` if no directory was copied.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// Id of the adopted journal, if it is on JetStream. `None` for any other journal, and for a
-    /// journal that this project began on this machine.
+    /// Id of the adopted journal, if this journal is on JetStream and another project or machine
+    /// began it. Otherwise, `None`.
     pub stream: Option<Uuid>,
 }
 
@@ -439,8 +440,9 @@ fn take_state(
     Ok(())
 }
 
-/// Returns the directory in `earlier` that `from` selects, either by its own path or by the path of
-/// its project. Without `from`, returns the only directory in `earlier`, or `None` if it is empty.
+/// Returns the directory in `earlier` that `from` selects, either by the directory's own path or by
+/// the path of the project that owns the directory. Without `from`, returns the only directory in
+/// `earlier`, or `None` if `earlier` is empty.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -540,7 +542,7 @@ pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
 }
 
 /// Copies the stored project path from the directory `data` to the directory `to`, if `data`
-/// contains one. A journal that is restored from a copy belongs to the same project.
+/// contains one. So a journal that is restored from a copy still belongs to the same project.
 pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     match stored(data)? {
         Some(project) => store(to, &project),

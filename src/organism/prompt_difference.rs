@@ -21,8 +21,9 @@ pub enum ComparedSide {
 /// stops at the first difference in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first compared pair of requests that differ in more than ids and dates, or that cannot be
-    /// rebuilt; `None` if no compared pair does.
+    /// The first compared pair of different requests. A pair counts as different if its requests
+    /// differ in more than ids and dates, or if one of its requests cannot be rebuilt. `None` if no
+    /// compared pair counts as different.
     pub first: Option<DifferentPrompts<E>>,
     /// Number of pairs that were not compared, because a search compares a limited number of pairs.
     pub uncompared: u64,

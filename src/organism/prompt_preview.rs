@@ -116,8 +116,10 @@ pub(super) fn first_turns(
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
 
-/// Makes one task of each kind that the agent may get. The task with the accepted payload contains
-/// a generated example of this payload, or an empty element if no valid example could be generated.
+/// Makes one task of each kind that the agent may get. The kinds are the first payload that the
+/// agent accepts, and the goals that workflows can give the agent. The task with the first accepted
+/// payload is a generated example of this payload, or an empty element if no valid example could be
+/// generated.
 fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
     let contract = config.contracts.get(agent);
     let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {

@@ -115,8 +115,9 @@ impl ReloadService {
     }
 
     /// Adds the pump of a partition. `config` is the config with which the pump started. If a
-    /// reload has replaced `config` since then, the pump takes the config in force. Returns false
-    /// if the pump cannot take it; the caller must then end the pump and start it again.
+    /// reload has replaced `config` since then, the pump first switches to the config in force.
+    /// Returns false if the pump cannot switch; the caller must then end the pump and start it
+    /// again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -182,8 +183,8 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump if its config `config` is in force, and returns `None`. Otherwise, leaves the
-    /// pump out and returns the config in force.
+    /// Adds a pump that has the config `config`, if this config is in force, and returns `None`. If
+    /// another config is in force, does not add the pump, and returns the config in force.
     fn insert_if(
         &self,
         config: &Config,
@@ -258,8 +259,9 @@ impl ReloadState {
     }
 }
 
-/// Whether a reload from the config `before` to the config `after` would change anything. The
-/// digest of a config does not cover everything that a reload applies, such as alerts.
+/// Whether a reload from the config `before` to the config `after` would change anything. To
+/// compare the digests of the configs would not be enough: a reload also applies settings that the
+/// digest does not cover, such as alerts.
 fn differs(before: &Config, after: &Config) -> bool {
     !ReloadComparison::between(before, after).changes.is_empty()
 }

@@ -60,9 +60,9 @@ pub struct RepairedJournal {
 }
 
 /// Accepts the damage that makes a start of `config` fail, and records each kind of damage as an
-/// action. One commit contains all actions, so they take effect together. Writes a checkpoint after
-/// the commit. Returns `None` and changes nothing if the journal has no damage of the accepted
-/// kinds.
+/// action. All actions are in one commit, so they take effect together. Writes a checkpoint after
+/// the commit. If the journal has no damage of the accepted kinds, changes nothing and returns
+/// `None`.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,

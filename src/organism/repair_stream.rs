@@ -19,10 +19,12 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// `from` states which side is kept if the stream and its local copy, the projection, differ.
-/// Without `from`, an interrupted repair keeps the side with which it began. A new repair then
-/// gives up no records: it only publishes records again that the stream has lost and the projection
-/// still has.
+/// If the stream and the projection (the local copy of the stream) differ, `from` states which of
+/// them is kept.
+///
+/// Without `from`, the repair depends on whether an earlier repair was interrupted. An interrupted
+/// repair keeps the side with which it began. A new repair gives up no records: it only publishes
+/// again those records that the stream has lost and the projection still has.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

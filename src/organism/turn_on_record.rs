@@ -80,8 +80,8 @@ impl TurnOnRecord {
     /// # Errors
     ///
     /// Returns the errors of [`Self::preview`] if the turn has stored inputs, and the errors of
-    /// [`Self::preview_with`] if it has none. A turn without stored inputs needs the stored config,
-    /// so a missing or unreadable config is then also an error.
+    /// [`Self::preview_with`] if it has none. A turn without stored inputs needs the stored config.
+    /// For such a turn, a missing or unreadable config is also an error.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -239,8 +239,8 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Returns an error, with `why` as its reason, if the turn recorded another digest for its
-    /// request than `digest`, the digest of the rebuilt request.
+    /// Checks the digest of the rebuilt request. Returns an error, with `why` as its reason, if the
+    /// turn recorded a digest for its request and this digest differs from `digest`.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {

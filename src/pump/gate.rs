@@ -26,9 +26,9 @@ use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 pub use gates_of_earlier_configs::EarlierGates;
 use submission::SubmittedText;
 
-/// Text of a refusal for a name outside the sender's vocabulary. Unknown names, names that the
-/// sender may not use, and names of unknown senders get the same text, because a difference would
-/// reveal which names exist.
+/// Text of a refusal for a name outside the sender's vocabulary. The text is the same for an
+/// unknown name, for a name that the sender may not use, and for an unknown sender. A difference
+/// would reveal which names exist.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
@@ -44,9 +44,9 @@ pub struct Gate {
 /// Cache of examples for refusals, by payload name.
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
-/// A payload that passed every rule that does not depend on the state of threads. Only
-/// [`Gate::check`] makes values of this type. The pump then applies its own rules on threads,
-/// budgets and order. It turns the payload into a message or refuses it.
+/// A payload that passed every rule of the gate. Values of this type come only from
+/// [`Gate::check`]. The rules that depend on the state of threads do not belong to the gate: the
+/// pump applies them later, and then turns the payload into a message or refuses it.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
@@ -102,8 +102,9 @@ impl Gate {
     }
 
     /// Returns a copy of this gate for attempts that began before a reload. `current` contains the
-    /// contracts of the new config. The copy has the same schemas as this gate, but accepts no call
-    /// to a listener that `current` lacks, and no payload that the listener no longer accepts.
+    /// contracts of the new config. The copy has the same schemas as this gate. It accepts no call
+    /// to a listener that is missing in `current`, and no payload that the called listener does not
+    /// accept any more.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
@@ -126,8 +127,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Returns the refusal for the first broken rule. The refusal states the location in `text` and
-    /// can be recorded.
+    /// Returns the refusal for the first broken rule. The refusal states the location of the defect
+    /// in `text`.
     pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
         let (element, submission) = read(text, self.payload_bytes)?;
         not_reserved(&element, &submission)?;
@@ -145,8 +146,9 @@ impl Gate {
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
 
-    /// Returns the listeners that may write the result of a call to `listener`: `listener` itself,
-    /// and all listeners to which it forwards calls, directly or through other listeners.
+    /// Returns the listeners that may write the result of a call to `listener`. These are
+    /// `listener` itself, the listeners to which it forwards calls, the listeners to which those
+    /// forward calls, and so on.
     pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
         let mut senders = vec![listener.clone()];
         let mut at = 0;
@@ -183,8 +185,8 @@ impl Gate {
         Ok((element.name, Payload::new(element.text)))
     }
 
-    /// Looks up the meaning of a name for a sender. Unknown names, forbidden names and unknown
-    /// senders get the same refusal, so that a sender cannot distinguish them.
+    /// Looks up the meaning of a name for a sender. The refusal is the same for an unknown name, a
+    /// forbidden name and an unknown sender, so that the sender cannot distinguish these cases.
     fn meaning(
         &self,
         sender: &ListenerName,
@@ -217,9 +219,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of a correct payload with the name `name`, for a refusal; `None` if there
-    /// is no example. If `name` is a payload to the core that contains another payload, such as
-    /// `spawn-thread`, the example contains a payload that `sender` may send.
+    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. Some
+    /// payloads to the core, such as `spawn-thread`, contain another payload. Their examples
+    /// contain a payload that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -252,9 +254,9 @@ impl Gate {
         example
     }
 
-    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. If it contains
-    /// another payload, checks that payload as if `sender` had sent it alone. Returns the primitive
-    /// with the checked payload inside it.
+    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. If the primitive
+    /// contains another payload, checks that payload as if `sender` had sent it alone. Returns the
+    /// primitive, and the checked payload inside it.
     fn read_primitive(
         &self,
         sender: &ListenerName,
@@ -281,9 +283,9 @@ impl Gate {
     }
 
     /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. Without an
-    /// `xmlns` of its own, the inner payload inherits the core's namespace, which is never
-    /// intended. So the gate looks for a payload with the same local name that the sender may
-    /// write, and uses the namespace of that payload.
+    /// `xmlns` of its own, the inner payload inherits the core's namespace, which the sender never
+    /// intends. So this function looks for a payload that has the same local name and that the
+    /// sender may write. If there is one, the inner payload gets its namespace.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -302,7 +304,7 @@ impl Gate {
     }
 
     /// Checks the payload inside a primitive such as `spawn-thread` by the same rules as any other
-    /// payload. Also refuses the payload if it would open no call.
+    /// payload. In addition, the payload must open a call.
     fn check_inner(
         &self,
         sender: &ListenerName,
@@ -354,8 +356,8 @@ fn rule_of(breach: BrokenRule) -> RefusalRule {
     }
 }
 
-/// Returns a refusal for an envelope. Also returns a refusal for a payload name of the core, unless
-/// the name belongs to a primitive, a note or a preview.
+/// Refuses an envelope. Also refuses a payload name in the core's namespace, unless it is the name
+/// of a primitive, a note or a preview.
 fn not_reserved(
     element: &ScannedPayload<'_>,
     submission: &SubmittedText<'_>,

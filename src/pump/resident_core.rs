@@ -21,8 +21,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{ClientKey, Fact, Record, State};
 
-/// A core that moves trees and client keys out of memory when their number exceeds a limit. Trees
-/// may leave memory if they are at rest, or if their open calls only wait for persons or timers.
+/// A core that keeps a limited number of trees and client keys in memory. A tree may leave memory
+/// if it is at rest, or if its open calls only wait for persons or timers.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
@@ -37,11 +37,12 @@ pub struct ResidencyLimits {
     /// Maximum number of threads that the trees at rest in memory have together. A tree is at rest
     /// if nothing in the tree is open, such as a call or a timer.
     pub threads: usize,
-    /// Maximum number of trees in memory whose open calls only wait for persons or timers.
+    /// Maximum number of waiting trees in memory. A waiting tree has open calls, all of which wait
+    /// for persons or timers.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees or keys by which a limit may be exceeded. When a limit is exceeded by more
-    /// than this number, all trees or keys beyond the limit leave memory in one batch.
+    /// Number of trees, or of client keys, by which a limit may be exceeded before an eviction. So
+    /// one eviction removes many of them at once. Does not apply to `threads`.
     pub batch: usize,
 }
 
@@ -62,30 +63,29 @@ impl Default for ResidencyLimits {
 struct RestingTrees {
     store: RestingStore,
     limits: ResidencyLimits,
-    /// One entry for each time that a tree came to rest. If the tree has got a later record since,
-    /// the entry is outdated and is ignored.
+    /// One entry for each time that a tree was at rest after a record or after its return to
+    /// memory. An entry is outdated, and is ignored, if the tree has got a later record.
     trees: VecDeque<RestingEntry>,
     /// Total number of threads of the entries in `trees`.
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Minimum number of entries in `trees` and `keys` together for the next eviction; 0 if there
-    /// is no minimum. If an eviction has to leave trees in memory, it sets the minimum above the
-    /// present number of entries, so that the next eviction does not examine the same trees again
-    /// too soon.
+    /// Minimum total number of entries in `trees` and `keys` for the next eviction; 0 if there is
+    /// no minimum. Set by an eviction that had to leave trees in memory. The minimum is above the
+    /// number of entries at that time, so that the same trees are not examined again too soon.
     retry_at: usize,
 }
 
-/// The trees in memory whose open calls only wait for persons or timers, in the order in which they
-/// leave memory.
+/// The waiting trees in memory, in the order in which they leave memory. A waiting tree has open
+/// calls, all of which wait for persons or timers.
 #[derive(Debug, Default)]
 struct WaitingTrees {
-    /// One entry for each time that a tree began to wait. If the tree has got a later record since,
-    /// the entry is outdated and is ignored.
+    /// One entry for each time that a tree was waiting after a record or after its return to
+    /// memory. An entry is outdated, and is ignored, if the tree has got a later record.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. If an
-    /// eviction has to leave trees in memory, it sets the minimum above the present number of
-    /// entries, so that the next eviction does not examine the same trees again too soon.
+    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. Set by
+    /// an eviction that had to leave trees in memory. The minimum is above the number of entries at
+    /// that time, so that the same trees are not examined again too soon.
     retry_at: usize,
 }
 
@@ -112,8 +112,8 @@ impl Deref for ResidentCore {
 }
 
 impl ResidentCore {
-    /// Creates a core that moves trees and client keys beyond its limits from memory to a working
-    /// file in this directory.
+    /// Creates a core that moves trees and client keys beyond its limits out of memory, to a
+    /// working file in `directory`.
     pub fn new(core: Core, directory: PathBuf) -> Self {
         let store = RestingStore::in_directory(directory);
         Self::with_store(core, store, ResidencyLimits::default())
@@ -132,10 +132,9 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` into
-    /// memory. But when enough trees whose open calls only wait for persons or timers are in
-    /// memory, leaves further such trees in the snapshot's store. All trees that `stored.live` does
-    /// not name also stay there.
+    /// Returns this core with the state of a snapshot. Brings the trees that `stored.live` names
+    /// into memory, with one exception: if trees only wait for persons or timers, the core takes no
+    /// more of them than its limit. All other trees stay in the snapshot's store.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -161,8 +160,8 @@ impl ResidentCore {
         Ok(core)
     }
 
-    /// Writes the trees and client keys that are in memory to the store, which already contains
-    /// those outside memory. Returns the complete state for a snapshot.
+    /// Writes the trees and client keys in memory to the store. The store already contains the
+    /// trees and client keys outside memory. Returns the complete state for a snapshot.
     pub fn into_stored(self) -> Result<StoredState, Error> {
         let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
@@ -195,7 +194,8 @@ impl ResidentCore {
         Ok(StoredState { common: state.common(), live, store })
     }
 
-    /// Whether any write to the working file, which holds the trees outside memory, has failed.
+    /// Whether any write to the working file has failed. The working file contains the trees and
+    /// client keys outside memory.
     pub fn has_store_failed(&self) -> bool {
         self.resting.as_ref().is_some_and(|resting| resting.store.has_failed())
     }
@@ -282,8 +282,7 @@ impl ResidentCore {
     }
 
     /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not queue the tree for an
-    /// eviction. The caller must queue the tree or let it leave memory. Otherwise the tree stays in
-    /// memory.
+    /// eviction. If the caller neither queues nor releases the tree, the tree stays in memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -334,8 +333,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Queues the client keys that `facts` use, so that they can leave memory. Also queues the tree
-    /// with this root, if the tree is at rest or its open calls only wait for persons or timers.
+    /// Queues the client keys in `facts`, so that they can leave memory. Also queues the tree with
+    /// the root `root`, if this tree is at rest or only waits for persons or timers.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -363,16 +362,16 @@ impl ResidentCore {
         }
     }
 
-    /// Evicts trees and client keys beyond the memory limits. The trees that have been at rest or
-    /// have waited longest go first. Must be called after a step's effects are done, because
+    /// Evicts trees and client keys beyond the memory limits, beginning with the trees that have
+    /// been at rest or have waited longest. Must be called after a step's effects are done, because
     /// effects read the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         self.evict_resting();
         self.evict_waiting();
     }
 
-    /// Evicts trees whose open calls only wait for persons or timers, if the number of these trees
-    /// exceeds the limit.
+    /// Evicts waiting trees if their number in memory exceeds the limit. A waiting tree has open
+    /// calls, all of which wait for persons or timers.
     fn evict_waiting(&mut self) {
         let Some(resting) = &mut self.resting else { return };
         let limits = resting.limits;
@@ -465,8 +464,8 @@ impl ResidentCore {
     }
 }
 
-/// Recovers a core from all records or from a snapshot. Trees in which nothing is open may leave
-/// the memory of this core.
+/// Recovers a core from all records, or from a snapshot and the records after it. During the
+/// recovery, trees may leave memory.
 impl StateRecovery for ResidentCore {
     fn snapshot_version(&self) -> Option<u32> {
         self.resting.as_ref().map(|_| CORE_VERSION)
@@ -494,7 +493,7 @@ impl RestingTrees {
         Some(entry)
     }
 
-    /// Whether the trees or client keys exceed their limits by enough to evict some of them.
+    /// Whether the trees or client keys exceed a limit so far that an eviction should begin.
     fn is_full(&self) -> bool {
         let ResidencyLimits { trees, threads, keys, batch, waiting: _ } = self.limits;
         let is_full = self.trees.len() > trees + batch
@@ -503,18 +502,18 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether further trees have to leave memory. `staying` is the number of trees that this
-    /// eviction has taken from the queue and found unable to leave. These trees count towards the
-    /// limit as well.
+    /// Whether another tree has to leave memory. `staying` is the number of trees that this
+    /// eviction has already taken from the queue and cannot evict. These trees stay in memory, so
+    /// they count towards the limit.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
     /// Puts the trees that an eviction could not remove from memory back into the queue. `is_done`
-    /// is false if there are such trees, or if the eviction could not write to the working file. In
-    /// this case, the next eviction waits until the number of queued trees and client keys has
-    /// grown by at least half. So repeated evictions rarely examine the same trees, even if the
-    /// working file can never be written.
+    /// states that there are no such trees and that all writes to the working file succeeded. If
+    /// `is_done` is false, the next eviction begins only after the number of queued trees and
+    /// client keys has grown by at least half. So the same trees are rarely examined again, even if
+    /// the working file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -523,14 +522,14 @@ impl RestingTrees {
 }
 
 impl WaitingTrees {
-    /// Whether the number of waiting trees exceeds the limit by enough to evict some of them.
+    /// Whether the waiting trees exceed their limit so far that an eviction should begin.
     fn is_full(&self, limits: ResidencyLimits) -> bool {
         let waiting = self.trees.len();
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
     }
 
     /// Puts the waiting trees that an eviction could not remove from memory back into the queue. If
-    /// there are such trees, delays the next eviction as [`RestingTrees::stay`] does.
+    /// `trees` is not empty, delays the next eviction as [`RestingTrees::stay`] does.
     fn stay(&mut self, trees: Vec<RestingEntry>, limits: ResidencyLimits) {
         let is_done = trees.is_empty();
         self.trees.extend(trees);
@@ -545,9 +544,9 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates, for a snapshot, the serialized form of the trees in `outside`, which have left memory
-/// with open calls. If the pump has stood still since a tree was serialized, the time-outs in the
-/// new form are later by that time.
+/// Updates the texts of the trees in `outside` for a snapshot. These trees have open calls and are
+/// outside memory. If the pump has stood still since the text of a tree was written, the time-outs
+/// in the new text are later by the duration of the standstill.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

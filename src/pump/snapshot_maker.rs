@@ -32,7 +32,7 @@ use crate::thread::{AcceptedLoss, Input};
 /// The thread that makes snapshots of one journal. Ends when it is dropped.
 #[derive(Debug)]
 pub struct SnapshotMaker {
-    /// Queue of checkpoints to the thread; `None` once the thread has to end.
+    /// Queue of checkpoint positions for the thread; `None` once the thread has to end.
     checkpoints: Option<SyncSender<Position>>,
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -48,9 +48,9 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// Progress of the background proof, which verifies the journal's records up to the snapshot
-    /// from which the pump started. No further snapshot is made before the proof has passed. `None`
-    /// if there is no such proof.
+    /// Progress of the background proof, which verifies the records before the snapshot from which
+    /// the pump started. No snapshot is made until this proof has passed. `None` if there is no
+    /// background proof.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -149,9 +149,9 @@ impl SnapshotPlan {
         SnapshotPlace { state, key, journal: *journal, core_version: CORE_VERSION }
     }
 
-    /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
-    /// thread must end. Also returns `None` if the journal has no checkpoint at this position with
-    /// a signature by the key in this pump's state directory.
+    /// Makes a snapshot of the state at the checkpoint with this position, and returns the
+    /// position. Returns `None` if the thread must end, or if the journal has no checkpoint at this
+    /// position that was signed with this pump's key.
     pub fn make(
         &self,
         position: Position,
@@ -185,8 +185,8 @@ impl SnapshotPlan {
     }
 }
 
-/// The state that a replay has rebuilt. Also contains the evidence that a snapshot of this state
-/// needs.
+/// The state that a replay has rebuilt, with the evidence that a snapshot of this state must
+/// contain.
 struct RebuiltState {
     core: ResidentCore,
     heads: TreeHeads,
@@ -197,8 +197,9 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Returns the state of the earlier snapshot in `base`, from which the replay begins. If `base`
-    /// has no snapshot, returns an empty state in the stores that `base` provides.
+    /// Returns the state from which the replay begins. If `base` is an earlier snapshot, this is
+    /// the state of that snapshot. Otherwise it is an empty state in the stores that `base`
+    /// contains.
     fn begin(
         base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,
@@ -223,9 +224,9 @@ impl RebuiltState {
         }
     }
 
-    /// Replays the records up to the position `last`. Verifies each checkpoint in `due` at its
-    /// position, and records the key that signed the checkpoint. Returns false if `has_to_end`
-    /// returns true before all records are replayed.
+    /// Replays the records up to the position `last`. Verifies the checkpoints in `due`, each when
+    /// the replay reaches its position, and records the key that signed it. Returns false if
+    /// `has_to_end` returned true before all records were replayed.
     fn follow(
         &mut self,
         data: &Path,
@@ -254,7 +255,8 @@ impl RebuiltState {
         })
     }
 
-    /// Returns the snapshot at `checkpoint`. The last replayed record must be at that checkpoint.
+    /// Returns the snapshot at `checkpoint`. The last replayed record must be the last record that
+    /// `checkpoint` covers.
     fn finish(self, checkpoint: Checkpoint) -> Result<(SnapshotEvidence, StoredState), Error> {
         let Self { core, mut heads, coverage, redactions, losses, signers } = self;
         if heads.merkle_root() != checkpoint.merkle_root {

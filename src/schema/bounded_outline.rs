@@ -9,9 +9,10 @@ use super::model::SchemaModel;
 use crate::ids::PayloadName;
 use crate::limits;
 
-/// Maximum characters of the documentation of a payload in a shortened outline.
+/// Maximum length, in characters, of a payload's documentation in a shortened outline.
 const DOC_CHARS: usize = 1_000;
-/// Maximum characters of a parameter's documentation, range or default in a shortened outline.
+/// Maximum length, in characters, of a parameter's documentation, range or default in a shortened
+/// outline.
 const NOTE_CHARS: usize = 120;
 /// Maximum number of enumerated values in a shortened outline.
 const CHOICES: usize = 12;
@@ -95,7 +96,8 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Counts the parameters, at all levels, whose own attributes or children are not described.
+/// Returns the number of parameters, at all levels, whose attributes or children are named but not
+/// described.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());

@@ -96,9 +96,9 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// The weight of each named group; `None` while the weight is being computed. A reference to
-    /// the group counts as empty during that time, so that the computation ends even if groups
-    /// refer to one another in a cycle.
+    /// The weight of each named group; `None` while the weight is being computed. During the
+    /// computation, a reference to the same group counts as empty. So the computation ends even if
+    /// groups refer to one another in a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

@@ -15,8 +15,9 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of parameters that a description describes together with their own attributes and
-/// children. For every further parameter, it only lists the names of some attributes and children.
+/// Maximum number of child elements that a description describes together with their own attributes
+/// and children. For further child elements, the description only lists the names of some of their
+/// attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
 /// Maximum number of undescribed attributes and children that the description of an element names.
 const NAMES_SHOWN: usize = 8;
@@ -102,8 +103,8 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// Attributes and children of the parameter that the payload's description names but does not
-    /// describe.
+    /// The attributes and children of this parameter that the description lists by name, but does
+    /// not describe.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
 }
@@ -205,8 +206,8 @@ impl<'a> DescribedModel<'a> {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
 
-    /// Whether the description has reached its maximum number of parameters. For every further
-    /// parameter, it then leaves out the attributes and children.
+    /// Whether the maximum number of child elements has been described. For further child elements,
+    /// the description only lists the names of some of their attributes and children.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }

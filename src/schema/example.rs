@@ -19,9 +19,9 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum depth at which an example contains optional parts.
 const OPTIONAL_DEPTH: usize = 3;
-/// Number of attempts to generate an example. Each attempt uses other values and other branches of
-/// choices than the attempts before it. It generates one candidate with optional parts and one
-/// without.
+/// Number of attempts to generate an example. Each attempt makes two candidates: one with optional
+/// parts and one without. Different attempts use different values and different branches of
+/// choices.
 const ATTEMPTS: usize = 4;
 
 /// Returns texts that may be valid examples of the payload `name`, the most informative first. The
@@ -77,9 +77,9 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Chooses a concrete type in place of `kind`, if `kind` is an abstract type. Returns `None` if
-    /// the schema has no concrete type for `kind`. Returns `Some(None)` if `kind` is not abstract,
-    /// so that no other type is needed.
+    /// Chooses a concrete type that an example uses in place of the abstract type `kind`. Returns
+    /// `None` if the schema has no such type. Returns `Some(None)` if `kind` is not abstract,
+    /// because the example then uses `kind` itself.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -291,8 +291,8 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
     node.children().for_each(|child| collect(child, elements, others));
 }
 
-/// Returns the type that the attribute `name` with this value selects for its element. Returns
-/// `None` if the attribute is not `xsi:type`.
+/// Returns the type that `value` names, if the attribute `name` is `xsi:type`. Returns `None` for
+/// any other attribute.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
     let kind = (name.namespace() == XSI && &*name.local == "type")
         .then(|| PayloadName::parse(value).ok())

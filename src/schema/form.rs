@@ -71,8 +71,8 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in one child element. If the child may occur several times, repeats this until the
-    /// user wants no further one.
+    /// Fills in a child element. If the element may be repeated, fills in further elements of this
+    /// name until the user wants no more.
     fn children(
         &mut self,
         mut element: Element,
@@ -190,9 +190,9 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// Converts an answer to a question for a Boolean value: `yes` and `y` to `true`, `no` and `n` to
-/// `false`. Returns `None` for any other answer, and if the question is for a value of another
-/// type.
+/// Converts the answer to a question for a Boolean value: `yes` and `y` become `true`, and `no` and
+/// `n` become `false`. Returns `None` for any other answer, and for a question about a value of
+/// another type.
 fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
         return None;

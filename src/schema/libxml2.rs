@@ -43,9 +43,9 @@ struct ParserContext {
 }
 
 impl ParserContext {
-    /// Returns the parser context in `kept` if it may still parse `length` bytes. Otherwise,
-    /// replaces the context by a new one and returns that. Returns `None` if libxml2 cannot create
-    /// a context.
+    /// Returns the parser context in `kept` if this context may still parse `length` bytes.
+    /// Otherwise, puts a new context into `kept` and returns it. Returns `None` if libxml2 cannot
+    /// create a context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -155,9 +155,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly although the text does not declare its encoding. Returns
-/// true only for an ASCII text that begins with the tag of an element. Such a text has no XML
-/// declaration, and does not begin like a text in another encoding.
+/// Whether libxml2 reads a text correctly if it is not given the encoding of the text. Returns true
+/// only for an ASCII text that begins with the start tag of an element. Such a text has no XML
+/// declaration, and libxml2 cannot mistake its first bytes for those of another encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -490,8 +490,8 @@ unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Gives libxml2 a document that the caller of this module has passed in before. Loads nothing
-/// else.
+/// Gives libxml2 one of the documents that a caller of this module has provided for the
+/// compilation. Refuses every other address, so that libxml2 loads nothing else.
 unsafe extern "C" fn serve(
     address: *const c_char,
     _: *const c_char,

@@ -141,9 +141,10 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message about a violated key only states that libxml2 found no value to compare.
-/// Another diagnostic then reports the invalid value of the key's field. Returns false for a
-/// message that ends in a quotation, because a quotation may contain any text of the sender.
+/// Whether a message about a violated key states only that libxml2 had no value to compare. In this
+/// case the value of a field of the key is invalid, and another diagnostic reports this. Returns
+/// false for a message that ends in a quotation, because the sender may have written the quoted
+/// text.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -238,8 +239,8 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether a message lists, as an expected element, one with the same name as the element that it
-/// reports as not permitted. The two elements then differ only in their namespaces.
+/// Whether a message reports an element as not permitted, and lists an element of the same name
+/// among the expected elements. The two elements then differ only in their namespaces.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

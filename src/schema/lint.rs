@@ -136,9 +136,10 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts the content model of a type. Also returns true for a redefinition
-/// that gives a group a new content without a reference to the original group, because the new
-/// content must then be a restriction of the original content.
+/// Whether an element restricts a content model, which libxml2 does not check. This is the case for
+/// the restriction of a complex type. It is also the case for a redefinition that gives a group a
+/// new content without a reference to the original group: the new content must be a restriction of
+/// the original content.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {

@@ -164,8 +164,9 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads. Returns `None` for an import that
-    /// names no location, or whose namespace is built into XML Schema and needs no document.
+    /// Returns the index of the document to which a link leads. Returns `None` for an import of a
+    /// namespace that is built into XML Schema. Also returns `None` for an import that states no
+    /// location, unless this program has a built-in document of the namespace.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -205,10 +206,11 @@ impl BundleLoader {
         }
     }
 
-    /// Whether an import loads the built-in document of a namespace instead of the user's file.
-    /// Returns true if the import names no permitted file, or names a file with a document type
-    /// declaration, such as the published schema of XML signatures. Also returns true for the XML
-    /// namespace, and for a namespace whose built-in document is already loaded.
+    /// Whether an import of a namespace loads the built-in document of this program instead of a
+    /// file of the user. Returns true for the XML namespace, and for a namespace whose built-in
+    /// document is already loaded. For any other namespace, returns true if the import names no
+    /// permitted file, or names a file with a document type declaration, such as the published
+    /// schema of XML signatures.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,

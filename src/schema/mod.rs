@@ -183,12 +183,12 @@ impl Schemas {
     }
 
     /// Returns the digest of all documents of the schema that defines `name`; `None` if no schema
-    /// does.
+    /// defines `name`.
     pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
         self.file_of(name).map(|file| file.digest())
     }
 
-    /// Returns the schema file that defines `name`; `None` if no schema file does.
+    /// Returns the schema file that defines `name`; `None` if no schema file defines `name`.
     pub fn file_of(&self, name: &PayloadName) -> Option<&Arc<SchemaFile>> {
         self.by_name.get(name)
     }

@@ -24,14 +24,14 @@ pub fn check(pattern: &str) -> Result<(), String> {
 struct OpenGroup {
     /// Number of pieces read so far in the current branch of the group.
     pieces: u32,
-    /// Whether the last piece of the current branch may be repeated without an upper limit.
+    /// Whether the last piece of the current branch may be repeated without an upper limit, by its
+    /// quantifier or by a quantifier inside it.
     endless: bool,
-    /// Whether the group has a branch that consists of a single piece, and this piece may be
-    /// repeated without bound, as in `(a*)`. If such a group is itself repeated without bound,
+    /// Whether a branch of the group consists of a single piece that may be repeated without an
+    /// upper limit, as in `(a*)`. If such a group is itself repeated without an upper limit,
     /// matching takes exponential time.
     bare: bool,
-    /// Largest product of bounded repetitions that are nested in one another within the group, such
-    /// as 6 for `(a{2}){3}`.
+    /// Largest product of nested bounded repetitions within the group, such as 6 for `(a{2}){3}`.
     repeats: u64,
 }
 
@@ -102,8 +102,9 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. For a bounded quantifier, returns its maximum and false. For an
-    /// unbounded one, returns its minimum and true.
+    /// Parses a quantifier. Returns false and the maximum number of repetitions if there is a
+    /// maximum. Returns true and the minimum number of repetitions, or 1 for `*`, if there is no
+    /// maximum.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

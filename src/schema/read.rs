@@ -15,9 +15,9 @@ use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Builds the model of all documents of a schema. A document without a namespace takes the
-/// namespace of the document that includes it. If documents of several namespaces include it, it is
-/// read once for each of these namespaces.
+/// Builds the model of all documents of a schema. A document without a namespace of its own takes
+/// the namespace of the document that includes it. If documents of several namespaces include it,
+/// the model contains its definitions once for each of these namespaces.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -33,9 +33,9 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Returns which documents of a schema must be read, and with which namespace. Each pair contains
-/// the index of a document and the namespace of its definitions. A document without a namespace of
-/// its own has a pair for each namespace of the documents that include it.
+/// Returns the documents of a schema that must be read, each with the namespace of its definitions.
+/// Each pair contains the index of a document and a namespace. A document without a namespace of
+/// its own occurs once for each namespace from which it is included.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
@@ -66,8 +66,8 @@ struct ModelReader<'a> {
     attributes_qualified: bool,
 }
 
-/// Suffix that is appended to the name of the original component when a redefinition replaces it.
-/// The redefinition refers to the original component by this longer name.
+/// Suffix for the name of a component that a redefinition replaces. The original component is kept
+/// under the name with this suffix, so that the redefinition can refer to it.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {

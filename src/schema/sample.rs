@@ -7,8 +7,8 @@ use super::outline::SimpleTypeOutline;
 use super::pattern;
 use super::sample_time;
 
-/// Generates a text that should be valid for a simple type. Prefers the examples that the schema's
-/// author gives. Each number `attempt` yields another text, as far as possible.
+/// Generates a text that should be valid for a simple type. Prefers the examples of the schema's
+/// author. Different values of `attempt` give different texts, as far as possible.
 pub fn value(
     value: &SimpleTypeOutline,
     notes: &AnnotationText,
@@ -109,8 +109,9 @@ fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     Some(texts.swap_remove(attempt.checked_rem(count)?))
 }
 
-/// Returns a text of a permitted length that matches the patterns of the type's last derivation
-/// step. Returns `None` if no such text is found.
+/// Returns a text that matches the type's patterns and has a permitted length. Generates candidates
+/// from the patterns of the last derivation step, and selects those that also match the patterns of
+/// all other steps. Returns `None` if no such text is found.
 fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;

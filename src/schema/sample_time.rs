@@ -135,8 +135,8 @@ pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// Parses a date or a time, with its UTC offset in minutes. If the XSD type lacks a field, the
-/// field gets its value from 1 January of a leap year. Returns `None` for an invalid text.
+/// Parses a date or a time, with its UTC offset in minutes. For fields that the XSD type lacks,
+/// uses the fields of 1 January 2000, 00:00:00. Returns `None` for an invalid text.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {

@@ -162,9 +162,9 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child process has answered, or has used up its limit of processor time or of
-    /// elapsed time. The limit on elapsed time is much higher than the limit on processor time, so
-    /// that good schemas do not fail on a busy machine.
+    /// Waits for the answer of the child process. Gives up if the child has used up its limit of
+    /// processor time, or if a limit of elapsed time has passed. The limit of elapsed time is much
+    /// higher, so that good schemas do not fail on a busy machine.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -322,10 +322,10 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command: the configured path, if there is one. Otherwise
-/// returns the path of this program, if this program is the command. Otherwise looks for the
-/// command in the folder of this program, and in the parent of that folder, where test programs
-/// find the command. Returns `None` if it is in neither folder.
+/// Returns the path of the `organism` command. If the path is configured, returns the configured
+/// path. If this program is the command, returns the path of this program. Otherwise looks for the
+/// command in the folder of this program and in the parent of this folder, where test programs find
+/// it. Returns `None` if neither folder contains the command.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

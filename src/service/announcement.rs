@@ -89,9 +89,10 @@ impl CommandPresence {
     /// Takes the shared lock of a command that runs its own organism. Waits for the lock if
     /// necessary.
     ///
-    /// Ordering rule: a command takes this lock before the journal's lock, and releases this lock
-    /// last. So if an `organism run` finds that a command has locked the journal, it finds this
-    /// lock held, too, and waits for the command.
+    /// Ordering rule: a command takes this lock before the journal's lock, and releases it after
+    /// the journal's lock. So while a command holds the journal's lock, it also holds this lock. An
+    /// `organism run` that finds the journal locked therefore recognises the command by this lock,
+    /// and waits for the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

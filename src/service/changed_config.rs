@@ -5,10 +5,10 @@
 use crate::ids::Digest;
 use crate::mutant::mutant;
 
-/// Whether an organism refuses new work from a command, because the two have different configs.
-/// `running` is the digest of the organism's config, and `command` is the digest of the command's
-/// config. If the command's config does not load, `command` is `None`, and the organism refuses new
-/// work.
+/// Whether an organism refuses new work from a command, because the config of the command is not
+/// the config of the organism. `running` is the digest of the organism's config. `command` is the
+/// digest of the command's config; it is `None` if this config does not load, and the organism then
+/// refuses new work, too.
 pub fn forbids_new_work(running: Digest, command: Option<Digest>) -> bool {
     command != Some(running) && !mutant("send-under-any-config")
 }

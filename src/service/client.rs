@@ -45,8 +45,8 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// The transport to one running organism. The client does not look for another organism after
-    /// that organism has ended.
+    /// The transport to one running organism. When this organism has ended, the client does not
+    /// look for another one.
     One(ServiceTransport),
     /// The transports to the partitions of an organism. Partitions move between processes, so the
     /// client chooses a transport for each attempt: the socket of an organism on this machine or,
@@ -61,8 +61,8 @@ impl ServiceClient {
         Self { data: data.to_owned(), transports: Transports::One(transport) }
     }
 
-    /// Creates a client of the organism that runs on the journal in `data`; `None` if no organism
-    /// runs on it.
+    /// Creates a client of the organism that runs on the journal in `data`. Returns `None` if no
+    /// organism runs on this journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let found = SocketTransport::find(data, handshake).await?;
         Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
@@ -261,9 +261,9 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Returns the id of the journal of the thread's partition. A client with one transport
-    /// searches the journals in its data directory, and returns `None` if none of them contains the
-    /// thread.
+    /// Returns the id of the journal of the partition to which `thread` belongs. A client with one
+    /// transport searches the journals in its data directory for the thread. If none of these
+    /// journals contains the thread, returns `None`.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -274,9 +274,9 @@ impl ServiceClient {
         self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
-    /// Finds the thread of the held call that the message `message` opened. Queries the pumps. If a
-    /// pump does not respond, reads the journals on this machine. Returns `None` if all pumps
-    /// respond and none of them has the call.
+    /// Finds the thread of the held call that the message `message` opened. Queries all pumps. If
+    /// no pump returns the call and a pump does not respond, reads the journals on this machine.
+    /// Returns `None` if all pumps respond and none of them has the call.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -480,8 +480,9 @@ impl ServiceClient {
     }
 }
 
-/// The reasons for waiting that a submission has reported to its client. Each new attempt of the
-/// submission finds the same reasons again, but the client must get each reason only once.
+/// The reasons for waiting that were reported to the client of a submission. Each new attempt of
+/// the submission's request finds the same reasons again, but the client must get each reason only
+/// once.
 #[derive(Default)]
 struct ReportedWaits {
     /// Reasons for waiting that the previous attempt of the submission has found.
@@ -502,9 +503,9 @@ impl ReportedWaits {
     }
 }
 
-/// Connects to the pumps of the partitions over NATS. NATS subjects contain only the name of the
-/// organism, and another organism may have the same name. So this function first checks that the
-/// server has the expected journal.
+/// Connects to the pumps of the partitions over NATS. First checks that the NATS server has the
+/// expected journal. This check is necessary because NATS subjects contain only the name of the
+/// organism, and another organism may have the same name.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
@@ -519,9 +520,9 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Decides whether a request may be repeated after `error`. If `error` means that NATS is
-/// unreachable, no request was sent, and the text of `error` is returned as `Ok`. Every other error
-/// is returned unchanged as `Err`.
+/// Decides whether a request may be repeated after `error`. If NATS could not be reached, no
+/// request was sent, and a repetition is safe: returns the text of `error` as `Ok`. Returns every
+/// other error unchanged as `Err`.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
@@ -540,9 +541,9 @@ impl SubmitRequest {
     }
 
     /// Assigns a thread and a client key to the submission, if they are missing. So every attempt
-    /// reaches the same partition, and all attempts count as one submission. If the client has
-    /// given only a key, the thread is derived from this key, so that the same key always gives the
-    /// same thread.
+    /// reaches the same partition, and all attempts count as one submission. A missing thread is
+    /// derived from the client's key, if there is one. So the same key of the same client always
+    /// gives the same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             let digest = match &self.key {

@@ -48,8 +48,9 @@ pub struct SocketRequest {
     pub request: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
-    /// Whether the client wants to send another request over the same connection. If so, a
-    /// [`ServiceResponse::End`] follows the last response, and the connection stays open.
+    /// Whether the client wants to send another request over the same connection. If so, the
+    /// organism sends a [`ServiceResponse::End`] after the last response, and keeps the connection
+    /// open.
     #[serde(rename = "keep", default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
 }
@@ -66,9 +67,9 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Checks the handshake of a request. Returns a response if the handshake forbids the request,
-    /// or if the request is only for the status. Otherwise returns `None`, and the pump may get the
-    /// request.
+    /// Checks the handshake of a request. Returns a response if the handshake forbids the request.
+    /// Also returns a response to a request for the status, which needs no pump. Returns `None` if
+    /// the request may go to the pump.
     pub fn judge(
         &self,
         request: &ServiceRequest,
@@ -92,8 +93,8 @@ impl OrganismIdentity {
     }
 }
 
-/// If `response` is a refusal by [`OrganismIdentity::judge`], returns the error that the client
-/// reports. Returns `None` for any other response.
+/// Returns the error that the client reports if `response` is a refusal by
+/// [`OrganismIdentity::judge`]. Returns `None` for any other response.
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

@@ -373,8 +373,8 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Returns the thread of the call that the message `message` opened. Returns `None` if the journal
-/// in `data` does not have this call, or if the call does not wait for the decision of a person.
+/// Returns the thread of the held call that the message `message` opened. A held call waits for the
+/// decision of a person. Returns `None` if the journal in `data` has no such call.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))

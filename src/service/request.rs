@@ -136,9 +136,9 @@ pub struct LiveRequest {
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
-    /// such as the control socket, sets this field and ignores the sender's value. For a
-    /// subscription over NATS, the entry point keeps the value if a machine that runs the organism
-    /// has signed it.
+    /// such as the control socket, decides this, and replaces the value from the sender. There is
+    /// one exception: for a subscription over NATS, the entry point keeps a value that a machine of
+    /// the organism has signed.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature of a machine that runs the organism. The signature covers
@@ -242,7 +242,7 @@ pub struct ForkRequest {
     /// fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Root thread of the tree that is forked.
+    /// Root thread of the tree from which the fork is made.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The message at which the fork begins.
@@ -260,8 +260,8 @@ pub struct ForkRequest {
     /// again. Any other fork has no payload.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that may handle calls of the fork. They handle only calls that do not occur in the
-    /// source of the fork.
+    /// Listeners that may handle calls of the fork. They handle only calls that have no result in
+    /// the source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     /// Whether workflow runs that begin in the fork use the workflow definitions of the present

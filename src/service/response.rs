@@ -63,8 +63,8 @@ pub enum ServiceResponse {
     Live(LiveEvent),
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable. Some or all responses to the request are missing,
-    /// and the client should retry the request.
+    /// The pump of the partition is unavailable, so some or all responses to the request are
+    /// missing. The client should repeat the request.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
@@ -200,8 +200,8 @@ pub enum SubmitUpdate {
         thread: ThreadId,
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
-        /// Whether the client key was used before. If so, this update repeats the recorded answer
-        /// to the earlier submission.
+        /// Whether an earlier submission had the same client key. If so, this update repeats the
+        /// recorded answer to the earlier submission.
         #[serde(rename = "again")]
         again: bool,
         /// Whether one of the accepted calls waits for an approval.
@@ -239,9 +239,9 @@ pub enum SubmitUpdate {
 
 impl SubmitUpdate {
     /// Whether the update reports a failed call. A call has failed if the core reports a failure,
-    /// or if a workflow replies that its run failed. A call without any reply payload has not
-    /// failed, even if it is not completed: it belongs to a group of calls whose first reply
-    /// counts, and another call of the group has replied.
+    /// or if a workflow replies that its run failed. A call that ended without any reply payload
+    /// has not failed. Such a call belongs to a group of calls whose first reply counts, and
+    /// another call of the group has replied.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

@@ -97,8 +97,9 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs a request with the present time. The signature names `thread`, which the request
-    /// concerns. Texts of the request are first shortened to the parts that the journal records.
+    /// Signs a request with the present time. First shortens the texts of the request to the parts
+    /// that the journal records. `thread` is the thread that the request concerns, and the
+    /// signature names it.
     pub fn sign(&self, request: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -204,7 +205,8 @@ pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature>
 }
 
 /// Calls `then` with the statement that an operator signs for the request. Returns `None` if
-/// requests of this kind are not signed, or if the decision cannot be expressed as a statement.
+/// requests of this kind are not signed, or if the request contains a decision for which there is
+/// no statement.
 fn with_statement<T>(
     request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,

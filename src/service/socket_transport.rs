@@ -27,9 +27,9 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A name under which a socket can be bound or reached, even if the path of the socket is too long
-/// for the operating system. Such a name refers to the directory of the socket by an open file
-/// descriptor. So the directory must stay open as long as the name is used.
+/// A name under which a socket can be bound or reached. If the path of the socket is too long for
+/// the operating system, the name refers to the directory of the socket by an open file descriptor.
+/// In this case, the directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -77,8 +77,8 @@ struct ExchangeProgress {
 }
 
 impl IdleConnection {
-    /// Whether the organism may still read requests from this connection. May still be true shortly
-    /// after the organism has closed the connection.
+    /// Whether the organism may still read requests from this connection. If the organism has
+    /// closed the connection just now, the result may still be true.
     fn is_open(&self) -> bool {
         // The organism closes a connection that carries no request for too long.
         let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;
@@ -96,9 +96,9 @@ impl SocketTransport {
         Self { data, path, handshake, idle: Arc::default() }
     }
 
-    /// Connects to the organism that runs on the journal in `data`; `None` if no organism runs on
-    /// it. Returns [`Error::ForeignSocket`] if the process behind the socket does not hold the
-    /// journal.
+    /// Connects to the organism that runs on the journal in `data`. Returns `None` if no organism
+    /// runs on this journal. Returns [`Error::ForeignSocket`] if another process than the one
+    /// behind the socket holds the journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
         Ok(transport.locate().await?.then_some(transport))
@@ -111,8 +111,8 @@ impl SocketTransport {
         Self { handshake, ..self }
     }
 
-    /// Whether an organism accepts requests now. Checks an open connection, or opens a connection.
-    /// Returns the same errors as [`SocketTransport::find`].
+    /// Whether an organism accepts requests now. Tests this on an open connection, or on a new one
+    /// if none is open. Returns the same errors as [`SocketTransport::find`].
     pub async fn locate(&self) -> Result<bool, Error> {
         let found = match self.take_idle() {
             Some(connection) => Some(connection),
@@ -215,7 +215,8 @@ impl SocketTransport {
         }
     }
 
-    /// Makes a new connection. If an organism is starting, waits until it opens its socket.
+    /// Makes a new connection. If an organism is starting, waits until this organism has opened its
+    /// socket.
     async fn connect_anew(&self) -> Result<BufReader<UnixStream>, Error> {
         let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {

@@ -20,8 +20,8 @@ use crate::thread::{Hold, PauseTarget};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener whose call is held or is not handed over to it, or the agent whose model call
-    /// takes long.
+    /// The listener concerned: the callee of a call that is held or not handed over, or the agent
+    /// whose model call takes long.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -62,7 +62,8 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. Their receipt already states which of them wait for an approval.
+    /// The accepted calls. The receipt of the submission already states which of these calls wait
+    /// for an approval.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
@@ -102,8 +103,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Notes the accepted calls of the client and their thread. Approvals for which these calls
-    /// wait are not reported, because the receipt already states these approvals.
+    /// Records the accepted calls of the client, and their thread. If such a call waits for an
+    /// approval, this is not reported, because the receipt of the submission already states it.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
@@ -132,9 +133,9 @@ impl TreeWatch {
         }
     }
 
-    /// If a query is due, queries the pump for stalled calls: calls that are ready but not handed
-    /// over to their listeners. Reports a stalled call unless the previous query found it with the
-    /// same reason.
+    /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but is not
+    /// handed over to its listener. Reports each stalled call, unless the previous query returned
+    /// the same call with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -182,10 +183,10 @@ impl TreeWatch {
         }
     }
 
-    /// Returns a report about a model call whose report is due; `None` if no report is due. The
-    /// first report is due when the call has been in its present state for
-    /// [`limits::CALL_WAIT_REPORT_AFTER`]. While the state continues, each further report is due
-    /// when the state has lasted four times as long as for the report before.
+    /// Returns a report about a model call that takes long; `None` if no report is due. The first
+    /// report about a call is due when the call has been in its present state for
+    /// [`limits::CALL_WAIT_REPORT_AFTER`]. If the state continues, each further report is due after
+    /// four times the time of the previous report.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;
@@ -203,7 +204,7 @@ impl TreeWatch {
 }
 
 /// Creates the client's report about a stalled call, which is a call that is ready but not handed
-/// over to its listener. Returns `None` if the call waits for another reason.
+/// over to its listener. Returns `None` if the call is not stalled.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

@@ -49,9 +49,9 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether `text` comes from a file of another program, whose file has the same name as this
-    /// program's manifest. Such a file is valid TOML, but lacks one of the keys `name`, `version`
-    /// and `files`, which every manifest of this program has.
+    /// Whether `text` comes from a file of another program that has the same file name as the
+    /// manifest. Such a text is valid TOML, but lacks at least one of the keys `name`, `version`
+    /// and `files`. Every manifest of this program has these keys.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

@@ -8,8 +8,8 @@ use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew workflow. A project that starts from this workflow gets the files unchanged,
-/// because they do not refer to the source tree.
+/// Name of the crew workflow. A project that starts from this workflow gets its files unchanged,
+/// because these files do not refer to the source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.

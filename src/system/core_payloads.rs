@@ -93,11 +93,11 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener that caused the error, if the failed call is one of several calls to a
-        /// group of listeners; otherwise `None`.
+        /// The callee of the failed call, if this call is one of several calls to a group of
+        /// listeners; otherwise `None`.
         from: Option<ListenerName>,
-        /// Whether every further message of the caller will fail, even if the error code allows a
-        /// retry.
+        /// Whether the error lasts: every further message of the caller will fail, even if the
+        /// error code permits a retry.
         is_lasting: bool,
     },
     Ack {

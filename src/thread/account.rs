@@ -39,9 +39,9 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. The use counts for the thread of the
-    /// turn's call. If this call is closed, the use counts for `reserved_in` instead, the thread
-    /// for which the turn had reserved tokens and money.
+    /// Records the tokens and money that a model turn used. They count for the thread of the call
+    /// in which the turn was taken. If this call is already closed, they count for `reserved_in`,
+    /// the thread for which tokens and money were reserved.
     fn record_use(
         &mut self,
         call: CallId,

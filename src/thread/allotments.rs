@@ -30,16 +30,16 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time since which the thread's time limit has been suspended; `None` while the time limit
-    /// runs. A pause suspends the time limit while it keeps a call of this thread, or of a thread
+    /// Time at which the time limit of the thread was suspended; `None` while the time limit runs.
+    /// The time limit is suspended while a pause keeps a call of this thread, or of a thread
     /// beneath it, from being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// Allotment that a fork takes over for one thread of its source. The limits of tokens and money
-/// are those of the thread in the source, and the fork begins with nothing used. The time limit is
-/// the time that the thread had left in the source.
+/// Allotment that a fork takes over from a thread of its source. Tokens and money: the fork gets
+/// the full limits of the thread, and has used nothing yet. Time: the fork gets the time that the
+/// thread had left in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -91,9 +91,9 @@ impl Tree {
         })
     }
 
-    /// Returns the open calls to which `thread` or a thread above it is bound. A bound thread is
-    /// cancelled when the call to which it is bound closes. The call of the nearest thread comes
-    /// first.
+    /// Returns the open calls to which `thread` and the threads above it are bound, beginning with
+    /// the call of the nearest thread. When a call closes, the threads that are bound to it are
+    /// cancelled.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -101,9 +101,9 @@ impl Tree {
         })
     }
 
-    /// Returns the sum of tokens and money that are reserved in the threads bound to the call
-    /// `binding`, and in their subthreads. Leaves out the reservation of the attempt `attempt` of
-    /// `call`. A bound thread is cancelled when the call to which it is bound closes.
+    /// Returns the sum of the tokens and money that are reserved in the threads bound to the call
+    /// `binding`, and in their subthreads. The sum does not contain the reservation of the attempt
+    /// `attempt` of `call`. When `binding` closes, the threads bound to it are cancelled.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -117,9 +117,9 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Charges the use of a model call in `thread` to the allotments of the thread and its
-    /// ancestors. If one of these threads is bound to an open call, also charges the use to this
-    /// call. A bound thread is cancelled when the call to which it is bound closes.
+    /// Charges the use of a model call in `thread` to the allotments of the thread and of its
+    /// ancestors. If any of these threads is bound to an open call, also charges the use to this
+    /// call. When a call closes, the threads that are bound to it are cancelled.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);
@@ -135,8 +135,8 @@ impl Tree {
     }
 }
 
-/// Returns `thread` and the threads above it, nearest first. The root is included, because the root
-/// of a fork may have an allotment.
+/// Returns `thread` and the threads above it up to the root, nearest first. The root of a fork may
+/// have an allotment.
 pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
     std::iter::successors(Some(thread.clone()), ThreadId::parent)
 }

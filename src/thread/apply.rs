@@ -189,11 +189,12 @@ impl State {
         }
     }
 
-    /// Stops or restarts the wall time, the time limits and the deadlines in `tree`. While a pause
-    /// keeps a call from being handed over, the deadlines of the call and the time limits of its
-    /// thread and of the threads above stand still. While the tree can continue only after an
-    /// action of a person, such as a decision or the end of a pause, its wall time stands still.
-    /// Must be called after all facts of a record are applied.
+    /// Stops or restarts the wall time, the time limits and the deadlines in `tree`, by two rules.
+    /// First rule: while a pause keeps a call from being handed over, the deadlines of this call
+    /// stand still. So do the time limits of the call's thread and of the threads above it. Second
+    /// rule: while the tree can continue only after an action of a person, such as a decision or
+    /// the end of a pause, the wall time of the tree stands still. Must be called after all facts
+    /// of a record are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -206,8 +207,9 @@ impl State {
 
     /// Extends deadlines by time that must not count for them. `stood` is the time for which the
     /// pump was stopped and could receive no answer. `stepped` is the time by which the system
-    /// clock was set forward. Both extend the time-outs of calls and holds. In addition, `stepped`
-    /// moves wall times, time limits of threads, and all timers except those for a clock time.
+    /// clock was set forward. The time-outs of calls and holds are extended by both times. Wall
+    /// times, time limits of threads, and timers are moved by `stepped` only. Timers for a clock
+    /// time are not moved.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -403,9 +405,9 @@ impl Tree {
         self.count_delegation(message, opening);
     }
 
-    /// Accepts a message that opens no call. From now on, the message is unsettled, until the
-    /// journal records how it ended. If it belongs to an open call and goes to the listener of this
-    /// call, it also becomes one of the call's pending messages. A note never becomes pending.
+    /// Accepts a message that opens no call. The message is unsettled until the journal records how
+    /// it ended. If the message belongs to an open call and is addressed to the listener of this
+    /// call, it also becomes a pending message of the call. Notes never become pending.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);

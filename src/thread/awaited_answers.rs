@@ -27,10 +27,10 @@ pub struct PendingMessage {
     pub message: Arc<Message>,
 }
 
-/// Place of a message among the pending messages of a call. Messages are in the order of the
-/// actions that they answer. These actions are part of the last outcome of the call's listener. If
-/// an action calls a group, the answers are in the order of the calls (legs) of the group. Messages
-/// that the outcome did not request come last.
+/// Place of a message among the pending messages of a call. A message that answers an action has
+/// the place of this action in the last outcome of the call's listener. If the action calls a
+/// group, the answers are in the order of the group's calls (legs). Messages that answer no action
+/// come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyOrder {
     #[serde(rename = "action")]
@@ -53,8 +53,8 @@ pub struct AwaitedAction {
     pub group: CallId,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// The calls that the action opened and that are still open, each with its number. An action
-    /// that calls a group opens several calls, its legs.
+    /// The calls of this action that are still open. Each has its number among all calls that the
+    /// action opened. An action that calls a group opens several calls, its legs.
     #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<(CallId, u32)>,
     #[serde(rename = "legs")]
@@ -110,8 +110,8 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Inserts a message among the pending messages of the call. [`ReplyOrder`] determines its
-    /// place.
+    /// Inserts a message among the pending messages of the call, at the place that [`ReplyOrder`]
+    /// determines.
     pub(super) fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

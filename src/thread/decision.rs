@@ -25,7 +25,8 @@ pub enum Decision<A> {
         #[serde(rename = "reason")]
         reason: String,
     },
-    /// Answers a question, in the name of the human listener to whom the question was put.
+    /// Answers the question of the held call, in the name of the human listener to whom the
+    /// question is addressed.
     #[serde(rename = "answer")]
     Answer(A),
 }

@@ -12,10 +12,10 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns the number of delegations that a goal has had, and its maximum number of
-    /// delegations. The goal is the task that a workflow gave to an agent with `call`. If an agent
-    /// delegated this task, the returned numbers are those of the original goal, which no agent
-    /// delegated. Returns `None` if the goal permits no delegations.
+    /// Returns the number of delegations that a goal has had, and the maximum. `call` is the call
+    /// with which a workflow gave a goal to an agent. If this goal is a delegated task, returns the
+    /// numbers of the original goal instead. The original goal is the goal that no agent delegated.
+    /// Returns `None` if the goal permits no delegations.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -27,9 +27,10 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation if `request` delegates a task of a goal. The delegation counts for this
-    /// goal. If this goal is itself a delegated task, the delegation also counts for the goal from
-    /// which that task comes, and so on up to the original goal.
+    /// Counts a delegation if `request` is a request with which an agent delegates a task of its
+    /// goal. The delegation counts for this goal. If this goal is a delegated task itself, the
+    /// delegation also counts for the goal to which that task belongs, and so on up to the original
+    /// goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -44,9 +45,9 @@ impl Tree {
         }
     }
 
-    /// Returns `call`, followed by the chain of its delegations upwards: each further call is the
-    /// one whose agent delegated the task of the previous call. The last one is the call of the
-    /// original goal, which no agent delegated.
+    /// Returns the chain of delegations that begins with `call`. The goal of each call in the chain
+    /// is a task that was delegated from the goal of the next call. The last call of the chain gave
+    /// the original goal, which no agent delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

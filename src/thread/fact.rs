@@ -53,8 +53,9 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// If several peers got the same payload: the id of the group's first call, and the rule by
-    /// which the group's results are gathered. `None` if a single peer got the payload.
+    /// The group to which the call belongs: the id of the group's first call, and the rule for
+    /// gathering the group's results. A group consists of the calls to several peers that got the
+    /// same payload. `None` if a single peer got the payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Whether the result of the call becomes the result of the opener's own call.
@@ -178,19 +179,19 @@ pub enum Fact {
         by: ListenerName,
         #[serde(rename = "source")]
         source: ForkSource,
-        /// Listeners that the operator permits to handle calls of the fork: only those calls that
-        /// have no result in the source of the fork.
+        /// Listeners that the operator permits to handle calls of the fork. They handle only calls
+        /// that have no result in the source of the fork.
         #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
-        /// The threads that the source had at the end of the fork's history. In their ids, the root
-        /// of the fork replaces the root of the source.
+        /// The threads that the source had at the end of the fork's history. Each id has the root
+        /// of the fork in place of the root of the source.
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
-    /// A call that was open in the source of a fork is open again in the fork. Earlier facts of the
-    /// same record contain the messages of the call, with the ids that they have in the fork.
+    /// A call that was open in the source of a fork is open again in the fork. The messages of the
+    /// call are in earlier facts of the same record, under the ids that they have in the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
     /// A call of a fork gets a recorded result from the source of the fork. So no listener handles
@@ -340,9 +341,9 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A model call reserved tokens and money for a request. The pump permits the request after
-    /// this fact is durable. The reservation covers this request and all earlier requests of the
-    /// attempt. It ends when the actual use is recorded.
+    /// A model call reserved tokens and money for a request. The pump permits the request when this
+    /// fact is durable. The reservation covers this request and all earlier requests of the same
+    /// attempt, and lasts until the actual use is recorded.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]

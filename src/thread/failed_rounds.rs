@@ -8,9 +8,9 @@ use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Returns how many rounds in a row have failed, up to the latest one. A round has failed if
-    /// every result in it is a failure. The pending messages count as the latest round, unless they
-    /// contain no result.
+    /// Returns the number of failed rounds in a row, up to and including the latest round. A round
+    /// has failed if every result in it is a failure. If the pending messages contain a result,
+    /// they are the latest round.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -14,10 +14,10 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the `first` group to which the call belongs, if the tree keeps the group's faults.
-    /// In such a group of calls, the first reply counts. Returns `None` for a call outside such a
-    /// group, and for a group that a call in the same thread opened: that call keeps the faults
-    /// itself.
+    /// Returns the `first` group of the call, if the tree keeps the faults of this group. In a
+    /// `first` group of calls, the first reply is the result of the group. Returns `None` for a
+    /// call outside such a group. Also returns `None` if a call in the same thread opened the
+    /// group, because the opening call keeps the faults itself.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -31,16 +31,16 @@ impl Call {
 }
 
 impl Tree {
-    /// Returns the open legs of a `first` group whose faults the tree keeps, in no particular
-    /// order. A leg is one of the group's calls, which have the same request and different
-    /// listeners.
+    /// Returns the open legs of `group`, a `first` group whose faults the tree keeps. The legs are
+    /// the calls of the group: they have the same request, but different listeners. They are
+    /// returned in no particular order.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of this call. A client waits for an open call. A
-    /// client also waits for a failed call if this call is a leg of a `first` group, and another
-    /// leg of the group is open and may still reply.
+    /// Whether a client still waits for the result of `call`. True for an open call that a client
+    /// opened. Also true for a failed leg of a client's `first` group while another leg is open,
+    /// because the other leg may still reply.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();
@@ -49,9 +49,9 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps `message` if it is a fault of a leg, that is, of a call of a `first` group. If
-    /// `message` is the `thread-result` with which the group's opener receives the faults of a leg,
-    /// drops the kept faults of this leg.
+    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. A
+    /// `thread-result` is no fault: it hands the faults of a leg to the opener of the group. If
+    /// `message` is a `thread-result`, drops the kept faults of this leg.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {
@@ -72,8 +72,8 @@ impl Tree {
         }
     }
 
-    /// Records how `closed` ended, if it is a call of a `first` group. If this was the group's last
-    /// open call, drops the faults that the tree kept for the group.
+    /// Records how the call `closed` ended, if it belongs to a `first` group. If no call of the
+    /// group is open any more, drops the faults that the tree has kept for the group.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

@@ -51,7 +51,8 @@ pub struct ForkSource {
     pub journal: Option<Uuid>,
 }
 
-/// A thread that a fork has taken over from its source and keeps beneath the fork's root.
+/// A thread that a fork takes over from its source. In the fork, it is the fork's root thread or is
+/// beneath it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedThread {
     #[serde(rename = "thread")]
@@ -71,13 +72,14 @@ pub struct InheritedThread {
     /// messages delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
-    /// Limits of the thread; `None` for a thread without an allotment.
+    /// Limits of the thread. `None` for a thread without an allotment, and for the root thread,
+    /// which gets its limits from the config or the operator.
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<InheritedAllotment>,
 }
 
-/// Payload with which a fork begins: the request of a client, or the operator's replacement for an
-/// agent's turn.
+/// Payload with which a fork begins. It is the request of a client, or a payload with which the
+/// operator replaces an agent's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedRequest {
     /// Id of the message that contains the payload in the fork.
@@ -89,8 +91,8 @@ pub struct ForkedRequest {
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The reopened call in which an agent took the replaced turn, under its id in the fork. `None`
-    /// if the payload is a client's request.
+    /// The reopened call of the agent whose turn is replaced, under the id that the call has in the
+    /// fork. `None` if the payload is a client's request.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
@@ -106,14 +108,14 @@ pub struct ForkAction {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Listeners that the operator permits to handle calls of the fork: only those calls that have
-    /// no result in the source of the fork.
+    /// Listeners that the operator permits to handle calls of the fork. They handle only calls that
+    /// have no result in the source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<Allotment>,
-    /// The payload with which the fork begins: a client's request, or the operator's replacement
-    /// for an agent's turn. `None` for a fork that only continues its source.
+    /// The payload with which the fork begins. It is a client's request, or a payload with which
+    /// the operator replaces an agent's turn. `None` for a fork that only continues its source.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
     /// The operator who signed the action; the anonymous operator if the action is not signed.
@@ -164,8 +166,8 @@ pub fn fork_text(
     text
 }
 
-/// The source of a forked tree, and the listeners that the operator has permitted to handle calls
-/// whose result the source does not contain.
+/// The source of a forked tree, and the listeners that the operator permits to handle calls of the
+/// fork. They handle only calls that have no result in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLineage {
     #[serde(rename = "source")]
@@ -175,9 +177,9 @@ pub struct TreeLineage {
 }
 
 impl State {
-    /// Returns the threads that the fork with the root `fork` takes over from the tree of `source`,
-    /// in sorted order. The history of the fork ends at the time `at`, and the fork reopens the
-    /// calls `reopened`.
+    /// Returns the threads that a fork takes over from the tree `source`, in sorted order. `fork`
+    /// is the root of the fork, `at` is the time at which the fork's history ends, and `reopened`
+    /// are the calls that the fork reopens.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -251,9 +253,9 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> SmallSet<St
 }
 
 impl Record {
-    /// Converts a record of the source into a record of the fork's history. In thread ids, `root`
-    /// replaces the root of the source. The ids of reopened messages and calls are replaced by the
-    /// ids in `names`.
+    /// Converts a record of the source into a record of the fork's history. Thread ids get `root`
+    /// in place of the root of the source. Ids of reopened messages and calls are replaced as
+    /// `names` states.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -278,9 +280,9 @@ impl Record {
         self
     }
 
-    /// Returns the record without the messages of reopened calls. Only the first record of a fork
-    /// has such messages. The history of the fork, which is read from the source, contains these
-    /// messages already.
+    /// Returns the record without the messages of reopened calls, which only the first record of a
+    /// fork contains. The fork's history, which is read from the source, already contains these
+    /// messages.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

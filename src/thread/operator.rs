@@ -183,8 +183,8 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the [`ActionDetail`] with which an adoption accepts records without a MAC. Its value
-    /// is the position of the last accepted record.
+    /// Name of the [`ActionDetail`] whose value is the position up to which an adoption accepts
+    /// records without a MAC.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
     /// Returns the first and the last position of the records that this action accepts although

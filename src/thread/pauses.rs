@@ -55,7 +55,7 @@ impl PauseTarget {
     }
 
     /// Returns the root of the tree that contains all calls covered by the target. Returns `None`
-    /// if such calls may be in several trees.
+    /// if the covered calls may be in several trees.
     pub fn tree(&self) -> Option<ThreadId> {
         match self {
             Self::Thread(thread) => Some(thread.root()),
@@ -181,7 +181,8 @@ impl Pauses {
         self.0.iter().find(|pause| pause.target == *target)
     }
 
-    /// Returns a pause that covers the calls to `callee` in `thread`; `None` if no pause does.
+    /// Returns a pause that covers the calls to `callee` in `thread`. Returns `None` if no pause
+    /// covers them.
     pub fn covering(&self, thread: &ThreadId, callee: &ListenerName) -> Option<&Pause> {
         self.0.iter().find(|pause| pause.target.covers(thread, callee))
     }
@@ -224,9 +225,10 @@ impl State {
         self.follow_pauses_in(&roots);
     }
 
-    /// Stops or restarts the time limits and deadlines of the trees `roots` according to the pauses
-    /// in force. When a pause begins or ends, the state does this only for the trees in memory. The
-    /// caller must do it for every other tree after it has put the tree back into memory.
+    /// Stops or restarts the time limits and deadlines of the trees `roots`, according to the
+    /// pauses in force. The state itself does this for the trees in memory when a pause begins or
+    /// ends. For a tree outside memory, the caller must call this function after it has put the
+    /// tree back into memory.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();

@@ -30,12 +30,13 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork. The fork's record contains it in the input
-/// [`Input::Recalled`]. The field `payloads` holds only digests. The payloads themselves are in the
-/// messages of the same record.
+/// The result of a call in the source of a fork, as the input [`Input::Recalled`] of the fork's
+/// record contains it. The field `payloads` contains only digests. The payloads are in the messages
+/// of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call in the source of the fork. Its recorded result takes effect in the fork.
+    /// The call in the source of the fork. Its recorded result becomes the result of the call in
+    /// the fork.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -79,12 +80,12 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the outcome arrived from the listener. `None` if the deadline of the
-        /// attempt had not passed when the pump recorded the outcome.
+        /// Time at which the outcome arrived from the listener. `None` if the pump recorded the
+        /// outcome before the deadline of the attempt had passed.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// A process answered an attempt that the process was not handling.
+    /// A process answered an attempt on which this process was not working.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]

@@ -104,8 +104,8 @@ pub struct ReopenedCalls {
     pub waiting: Vec<(CallId, WaitFor)>,
 }
 
-/// Returns the id that the fork gives a message of its source. The message belongs to a call that
-/// the fork reopens.
+/// Returns the id in the fork of a message that has the id `source` in the fork's source. The
+/// message must belong to a call that the fork reopens.
 pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
     MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
 }
@@ -148,9 +148,9 @@ impl ReopenedNames {
         renamed
     }
 
-    /// Converts the message `of_source` of a fork's source into a message of the fork. `fork` is
-    /// the root thread of the fork. If the core wrote the payload, also replaces the ids in the
-    /// text of the payload, so that an agent can use these ids in the fork.
+    /// Converts a message of the fork's source into a message of the fork. `fork` is the root
+    /// thread of the fork. If the core wrote the payload, also replaces the ids in the text of the
+    /// payload, so that an agent can use the new ids in the fork.
     pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
         let mut message = of_source.clone();
         let source = message.thread.root();
@@ -193,8 +193,7 @@ impl ReopenedNames {
     }
 }
 
-/// The open calls of the source tree. For each call, contains the way in which the fork continues
-/// it.
+/// The open calls of the source tree, each with the way in which the fork continues it.
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
@@ -204,14 +203,14 @@ struct ReopenedTree<'s> {
 }
 
 impl State {
-    /// Returns the open calls and messages of the tree `source`, as the fork `fork` continues them.
-    /// The fork begins at a turn of the agent that handles the call `turn`. If `is_answered`
-    /// returns true for a listener, calls to this listener get the results that the source
-    /// recorded.
+    /// Returns the open calls and messages of the tree `source`, in the form in which the fork
+    /// `fork` continues them. `turn` is a call to an agent, and the fork begins at a turn of this
+    /// agent. Calls to the listeners for which `is_answered` returns true get the results that the
+    /// source recorded.
     ///
-    /// Returns `None` if the fork cannot continue this work. This is the case if `turn` is not
-    /// open, or if `is_answered` returns true for the listener of `turn` or of a call above it. It
-    /// is also the case if the tree keeps a fault that the opener of a call has not received yet.
+    /// Returns `None` if the fork cannot continue the open work. This has three possible causes:
+    /// `turn` is not open; `is_answered` returns true for the listener of `turn` or of a call above
+    /// it; or the tree keeps a fault that the opener of a call has not received yet.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -246,9 +245,9 @@ impl State {
 }
 
 impl State {
-    /// Searches the call `turn` and the open calls above it, from the innermost outwards, for a
-    /// listener for which `is_answered` returns true. Returns the first such listener, or `None` if
-    /// no call has one. `source` is the root of the tree of these calls.
+    /// Returns the innermost listener for which `is_answered` returns true, among the listeners of
+    /// the call `turn` and of the open calls above it. Returns `None` if there is no such listener.
+    /// `source` is the root of the tree of these calls.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -269,9 +268,9 @@ impl Tree {
         })
     }
 
-    /// Whether the call's thread is a spawned thread, which runs independently of the call that
-    /// opened it. This is the case if a call in another thread opened the call, and the thread is
-    /// not bound. A bound thread is cancelled when the call to which it is bound closes.
+    /// Whether the thread of a call is a spawned thread that runs independently of the call's
+    /// opener. This is the case if the opener is a call in another thread, and the thread is not
+    /// bound to a call. A bound thread is cancelled when the call to which it is bound closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

@@ -9,9 +9,9 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version in which a further request of a client can reset the budget counts of its
-/// tree, and in which the journal records this renewal. In earlier versions, the request only
-/// restarted the wall time of a tree without open calls.
+/// First core version in which a further request of a client in the same tree can reset the budget
+/// counts of this tree. The journal records such a reset. In earlier versions, the request only
+/// restarted the wall time, and only if the tree had no open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
 /// Budgets that are counted anew after each renewal. After a renewal, the tree may get a warning

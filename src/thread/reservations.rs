@@ -121,8 +121,8 @@ impl TreeReservations {
         Some(removed)
     }
 
-    /// Returns two sums of reservations: the sum for the whole tree, and the sum for `agent`. Both
-    /// sums leave out the reservation of the attempt `own`.
+    /// Returns two sums of reservations: the sum for the whole tree, and the sum for `agent`.
+    /// Neither sum contains the reservation of the attempt `own`.
     fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
         let mut of_all = self.total;
         let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();
@@ -181,8 +181,8 @@ impl Tree {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// Returns two sums of reservations in the tree: the reservations of all agents, and those of
-    /// `agent`. Both sums leave out the reservation of `attempt` of `call`.
+    /// Returns two sums of reservations in the tree: the sum for all agents, and the sum for
+    /// `agent`. Neither sum contains the reservation of the attempt `attempt` of `call`.
     pub fn reserved_beside(
         &self,
         call: CallId,

@@ -5,9 +5,10 @@ use std::hash::Hash;
 
 use super::state::Map;
 
-/// A map in which some values may have left memory. A lookup of such a value gives the same result
-/// as for a missing key, so restore the value first. Builds with debug assertions track which
-/// values have left memory, and panic at a lookup of such a value.
+/// A map from which values can be moved out of memory. Such a value must be restored before it is
+/// looked up: a lookup of a value outside memory gives the same result as a lookup of a missing
+/// key. With debug assertions, the map tracks which values are outside memory, and panics at such a
+/// lookup.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     /// The values in memory. Each value is boxed, so that the entries of the map are small: a hash

@@ -112,8 +112,8 @@ impl State {
         }
     }
 
-    /// Whether the tree may leave memory because nothing in it is open. This requires that the tree
-    /// is at rest, and that all time limits of its threads have passed.
+    /// Whether the tree `root` may leave memory because nothing in it is open. The tree must be at
+    /// rest, and all time limits of its threads must have passed.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -122,8 +122,10 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the tree may leave memory with open calls. This requires that these calls wait only
-    /// for persons or timers. The caller must ensure that none of the calls is queued.
+    /// Whether the tree `root` may leave memory although it has open calls. All these calls must
+    /// wait for persons or timers, and all time limits of the tree's threads must have passed. The
+    /// tree of a schedule's run may not leave. The caller must ensure that none of the calls is
+    /// queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -176,10 +178,10 @@ impl State {
         Ok(())
     }
 
-    /// Reads a tree from its text, and moves times in the tree forward. If the pump stood still
-    /// since the text was written, moves the time-outs of calls and holds by the duration of the
-    /// standstill. If the system clock was set forward since then, moves all times of the tree by
-    /// the same amount, except timers for a clock time.
+    /// Reads a tree from its text, and moves the times in the tree by the time that passed
+    /// uncounted since the text was written. The time-outs of calls and holds are moved by the
+    /// duration for which the pump stood still. All times of the tree, except timers for a clock
+    /// time, are moved by the amount by which the system clock was set forward.
     ///
     /// # Errors
     ///
@@ -192,10 +194,11 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns an updated text, for a snapshot, of a tree that is outside memory with open calls.
-    /// In the updated text, the time-outs of calls and holds are later by the duration for which
-    /// the pump stood still since `text` was written. Returns `None` if the pump has never stood
-    /// still in this process, because `text` then needs no change.
+    /// Returns the text for a snapshot of a tree that is outside memory and has open calls. `text`
+    /// is the text with which the tree left memory. In the returned text, the time-outs of calls
+    /// and holds are later by the duration for which the pump has stood still since then. Returns
+    /// `None` if the pump has never stood still in this process, because `text` is then still
+    /// valid.
     ///
     /// # Errors
     ///
@@ -211,8 +214,8 @@ impl State {
     }
 
     /// Whether [`State::calls`] and [`State::in_flight`] already include the open calls and the
-    /// messages of `tree`. For a tree from a snapshot, this is so only after the tree has been put
-    /// into memory for the first time. Returns false for a tree without open calls.
+    /// messages of `tree`. They do not include a tree of a snapshot until this tree is put into
+    /// memory for the first time. Returns false for a tree without open calls.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -279,13 +282,14 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Returns the number of unsettled messages in the tree if its open calls only wait for persons
-    /// or timers. A message is unsettled until the journal records how it ended. Leaves out the
-    /// requests of held calls. Returns 0 for any other tree, and for a tree with a time limit on a
-    /// thread.
+    /// Returns the number of unsettled messages in a tree whose open calls only wait for persons or
+    /// timers. A message is unsettled until the journal records how it ended. The requests of held
+    /// calls are not counted. Of the other messages, at most
+    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] are counted for each call that is held or has a
+    /// timer.
     ///
-    /// Counts at most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held
-    /// or has a timer.
+    /// Returns 0 if the tree has other open calls or none, or if one of its threads has a time
+    /// limit.
     pub fn waiting_messages(&self) -> usize {
         if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;

@@ -52,9 +52,9 @@ fn has_reply(messages: &[&Message]) -> bool {
 }
 
 impl Record {
-    /// Returns how a call ended, with the messages of its result; `None` if another record closed
-    /// the call or it is still open. Notes, and messages that the callee received during the call,
-    /// are not part of the result.
+    /// Returns how a call ended, with the messages of its result. Returns `None` if this record did
+    /// not close the call. Notes, and messages that the callee received during the call, do not
+    /// belong to the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
         let how = self.facts.iter().find_map(|fact| match fact {
             Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),

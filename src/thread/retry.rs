@@ -30,12 +30,12 @@ pub struct RetryAction {
     /// The recipient of the message; `None` for a refused submission.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
-    /// The client key of a refused submission, which the retry uses, too. So a client that repeats
-    /// the submission gets the result of the retry. `None` if the retry uses no client key.
+    /// The client key of the refused submission. The retry uses the same key, so that a client that
+    /// repeats the submission gets the result of the retry. `None` if the retry uses no client key.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the retried message is unknown. If that message is itself a retry,
-    /// also true if the outcome of any earlier message in the chain of retries is unknown.
+    /// Whether the outcome of the retried message is unknown. The retried message may itself be a
+    /// retry. In this case, true if the outcome of any message in the chain of retries is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator accepts the risk that the listener does the work a second time.

@@ -57,16 +57,17 @@ pub struct State {
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
     /// Sum of the forward steps of the system clock. A tree outside memory does not follow these
-    /// steps. When the tree returns to memory, its times are moved by the steps since it left.
+    /// steps. When the tree returns to memory, its times are moved by the sum of the steps that it
+    /// has missed.
     pub stepped: Duration,
     /// Sum of the periods in which the pump did not run or could not continue.
     pub stood: StandstillTime,
 }
 
 /// The sum of the periods in which the pump stood still since this process started. When a tree
-/// returns to memory, its deadlines are extended by the part of the sum that arose since it left.
-/// The sum is not part of the recorded state, so a comparison of two states ignores it: any two
-/// sums compare as equal.
+/// returns to memory, its deadlines are extended by the standstills that it has missed. The sum is
+/// not part of the recorded state. So any two sums compare as equal, and a comparison of two states
+/// ignores them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -144,8 +145,9 @@ pub struct Tree {
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
     /// Faults that the opener of a `first` group has not received yet, in the order of their
-    /// arrival. A `first` group consists of several calls, and the first reply to any of them is
-    /// its result. A fault is kept here while another call of the group may still reply.
+    /// arrival. A `first` group consists of several calls, and the first reply to one of these
+    /// calls is the result of the group. A fault is kept here while another call of the group may
+    /// still reply.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
     /// Time from which the tree's wall time counts. Moved forward by each period in which the wall
@@ -186,8 +188,8 @@ impl Tree {
     }
 }
 
-/// The fault of a leg of a `first` group. While another leg may still reply, the group's opener
-/// does not receive this fault.
+/// The faults of one leg of a `first` group. The opener of the group does not receive these faults
+/// while another leg may still reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
     /// Id of the `first` group to which the leg belongs, which is the id of the group's first call.
@@ -199,7 +201,7 @@ pub struct KeptFault {
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
     /// The faults with which the leg failed. Usually this is a single fault. If the leg forwarded
-    /// its call to a group of its own, this is the list of all faults of that group.
+    /// its call to another group, these are the faults of all calls of that group.
     #[serde(
         rename = "faults",
         default,
@@ -262,8 +264,8 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How the latest closed call into this thread ended; `None` if no such call has closed. Only
-    /// calls from outside the thread count.
+    /// How the thread's latest closed call ended. Only calls from outside the thread count. `None`
+    /// if no such call has closed.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
     /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
@@ -370,10 +372,10 @@ pub struct Call {
     /// Actions of the call's last outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number in the order of the answers that the listener awaits. The numbers begin at
-    /// 0 with each outcome of the listener. Each payload of the outcome that opens calls takes one
-    /// number. So does each answer of the core to another payload, such as the confirmation of a
-    /// new timer.
+    /// Number that the next awaited answer gets. The numbers determine the order of the answers,
+    /// and begin at 0 with each outcome of the listener. A number is used up by each payload of the
+    /// outcome that opens calls, and by each answer of the core to another payload, such as the
+    /// confirmation of a new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -402,8 +404,8 @@ pub struct Call {
     /// round is the set of messages that the listener receives together.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
-    /// Number of tasks that were delegated from the goal which the call gave to an agent. Includes
-    /// tasks that agents delegated further.
+    /// Number of tasks that agents have delegated from the goal that this call gave to an agent.
+    /// Tasks that were delegated further count, too.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
     /// The attempt that is handed over to the listener; `None` if no attempt is handed over. If the
@@ -414,8 +416,8 @@ pub struct Call {
     /// outcome, which is a list of payloads. A route is a provider with one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
-    /// Time of the first hand-over since the last outcome or failed attempt of the call; `None` if
-    /// the call was not handed over since then.
+    /// Time of the first hand-over since the last outcome or failed attempt of the call. `None` if
+    /// there was no hand-over since.
     #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
@@ -424,9 +426,8 @@ pub struct Call {
     /// deadlines of the call do not run. `None` while no pause keeps the call.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
-    /// The preview of a call that was held for an approval, or the reason why no preview came.
-    /// `None` while neither is known. Kept after the hold ends. Boxed, because most calls have
-    /// none.
+    /// The preview of a call that is or was held for an approval, or the reason why no preview
+    /// came. `None` while neither is known. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
     /// Whether the call belongs to a fork and has no result in the source of the fork.

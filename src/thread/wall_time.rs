@@ -9,13 +9,13 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First core version that stops wall time only while the tree waits for people and for nothing
-/// else. Earlier versions stopped wall time while any call of the tree was held.
+/// First core version that stops wall time only if the tree waits for nothing but people. Earlier
+/// versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version in which the wall time of a tree may stop although a call to an agent is
-/// queued. The wall time stops if an earlier call to the same agent in the same thread waits for a
-/// person, because the queued call can be handed over only after that call has ended.
+/// First core version in which a queued call to an agent does not always keep the wall time
+/// running. If an earlier call to the same agent in the same thread waits for a person, the wall
+/// time may stop, because the queued call is not handed over before the earlier call has ended.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
@@ -76,8 +76,8 @@ impl Tree {
 }
 
 impl Call {
-    /// Whether the call can continue without a person and without another call: the listener has
-    /// the call or will get it, or the call waits for a timer.
+    /// Whether the call can continue even if no person acts and no other call ends. This is so if
+    /// the listener has the call or will get it, or if the call waits for a timer.
     fn goes_on(&self) -> bool {
         if self.kept_since.is_some() {
             return false;

@@ -98,9 +98,9 @@ fn router(health: HealthSource) -> Router {
         .with_state(health)
 }
 
-/// Refuses requests whose `Host` header names another machine. A web page can make its own host
-/// name resolve to this machine (DNS rebinding), but the browser then sends that name in the
-/// header.
+/// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding,
+/// in which the host name of a foreign web page resolves to this machine: the browser then sends
+/// this foreign name in the header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(is_here) {

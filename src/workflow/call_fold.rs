@@ -46,8 +46,8 @@ pub struct RunThreads {
     /// requests. Each goal run has the label that was requested for its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the message that requested the thread, and the goal run in
-    /// the thread. `None` before the first thread is open, and if the core has since refused a
-    /// request.
+    /// the thread. `None` before the first thread is open, and after a refusal by the core until
+    /// the next thread is open.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
@@ -102,10 +102,10 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Sets `was_handed_over` for each call whose hand-over to its listener is recorded in another
-    /// tree. It is recorded there if the listener was busy, and became free when a call of that
-    /// tree ended. Searches only for calls for which [`UndoRules::depends_on_hand_over`] returns
-    /// true.
+    /// Completes `was_handed_over` for calls whose hand-over is recorded in another tree. A
+    /// hand-over is recorded in another tree if the listener was busy, and became free when a call
+    /// of that other tree ended. Searches only for those calls for which
+    /// [`UndoRules::depends_on_hand_over`] returns true.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -127,12 +127,12 @@ impl UndoSource<'_> {
 /// The state of a workflow run, computed from the messages that its call has received so far.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
-    /// Listeners whose calls must not be repeated after a time-out.
+    /// Listeners to which a call must not be repeated after a time-out.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for the undo of a failed run. `None` if the caller only observes the run and must undo
-    /// nothing; a failed run is then over as soon as it has failed.
+    /// Data for the undo of a failed run. `None` if the caller only observes the run, and so must
+    /// undo nothing. Without this data, a run is over as soon as it has failed.
     undo: Option<UndoSource<'a>>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
@@ -185,7 +185,8 @@ impl<'a> CallFold<'a> {
     }
 
     pub fn into_parts(mut self) -> (RunState, RunThreads) {
-        // The parts are kept until the next delivery, and most runs then wait for open threads only.
+        // The parts are kept until the next delivery. Most runs then wait only for open threads, so
+        // the list of requested threads needs no spare room.
         self.threads.requested.shrink_to_fit();
         (self.run.into_state(), self.threads)
     }
@@ -194,9 +195,10 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the threads that the run opened, in order, without the first `known` of them. Each
-    /// thread comes with the number of its goal (`None` if the thread undoes a call) and the number
-    /// of the attempt.
+    /// Returns the threads that the run opened, in order, without the first `known` of them. For
+    /// each thread, also returns the number of its goal, or `None` if the thread undoes a call, and
+    /// the number of its attempt. The number of the attempt is correct only while the thread is
+    /// open; otherwise, it is 1.
     pub fn threads_after(
         &self,
         known: usize,
@@ -246,8 +248,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies the next message of the run's call. The first message of the call, its request, must
-    /// already be applied. Returns the requests that the run then sends to the core.
+    /// Applies the next message of the run's call, and returns the requests that the run sends to
+    /// the core because of this message. The request of the call is its first message, and is not
+    /// passed to this function.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if *message.name.namespace != *system::NAMESPACE {
             return Vec::new();
@@ -288,9 +291,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Updates the list of the run's threads after a message, without any effect on the goals.
-    /// Returns a request to cancel a thread if the message opened a thread that the run no longer
-    /// needs.
+    /// Adds or removes threads of the run because of a message, without any effect on the goals. If
+    /// the message opened a thread that the run no longer needs, returns a request to cancel this
+    /// thread.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -337,10 +340,10 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must not be cancelled although the run has failed,
-    /// because its undo waits for a call in these threads or beneath them. The call is still open,
-    /// and can be undone or undoes another call. Returns an empty set if no step in `steps` begins
-    /// an undo.
+    /// Returns the goal runs whose threads must stay open although the run has failed. In or
+    /// beneath such a thread, there is an open call for which the undo waits: a call that can be
+    /// undone, or that undoes another call. Returns an empty set if no step in `steps` begins an
+    /// undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -358,14 +361,14 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the calls beneath the run, up to the latest message. Reads only the records of the
-    /// run's own tree. If the hand-over of a call is recorded in another tree, `was_handed_over` is
-    /// therefore false for this call.
+    /// run's own tree. Therefore, `was_handed_over` is false for a call whose hand-over is recorded
+    /// in another tree.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
 
-    /// Returns the calls beneath the run, up to the latest message. To find out which of these
-    /// calls were handed over to their listeners, also searches the records of other trees.
+    /// Returns the calls beneath the run, up to the latest message. Also searches the records of
+    /// other trees for the hand-overs of these calls to their listeners.
     fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
         self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
     }
@@ -414,8 +417,8 @@ impl<'a> CallFold<'a> {
         goals.collect()
     }
 
-    /// Begins the undo of a failed run if the run must be undone and all its threads have ended.
-    /// Returns the first request of the undo; `None` if the undo does not begin now.
+    /// Begins the undo of a failed run, if the run must be undone and all its threads have ended.
+    /// Returns the first request of the undo. Returns `None` if the undo does not begin now.
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
@@ -547,8 +550,7 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the listener that a goal run calls to carry out a goal or to verify an item. Returns
-    /// `None` if the goal run is a question to a person, if a supervisor reviews an output in it,
-    /// or if a judge decides a condition in it.
+    /// `None` if the goal run is a question to a person, or belongs to a supervisor or a judge.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
         if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
             return None;
@@ -568,9 +570,9 @@ impl<'a> CallFold<'a> {
 /// Name of a placeholder element, which is used if a reply contains no payload.
 const NOTHING: &str = "nothing";
 
-/// Whether the core may have opened a thread under `label` for a request with the label
-/// `requested`. If the requested label is taken, the core appends a number, and shortens the label
-/// if it would be too long.
+/// Whether `label` can be the label of a thread that was requested with the label `requested`. The
+/// core may change a requested label that is already taken: it appends a number, and shortens the
+/// label if the result would be too long.
 fn is_label_of(label: &str, requested: &str) -> bool {
     let is_numbered = || {
         let (base, number) = label.rsplit_once('-')?;
@@ -582,10 +584,10 @@ fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false)
 }
 
-/// Returns the listeners whose calls must not be repeated after a time-out. These are the listeners
-/// whose contract allows only one attempt of a call, and all listeners that can call one of them,
-/// directly or through others. A listener can call its peers and the agents to which it may
-/// delegate tasks.
+/// Returns the listeners to which a call must not be repeated after a time-out. The first group of
+/// them has contracts that allow only one attempt of a call. The second group can call a listener
+/// of the first group, directly or through others. A listener can call its peers, and the agents to
+/// which it may delegate tasks.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();

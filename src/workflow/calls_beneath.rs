@@ -54,8 +54,8 @@ pub struct HandedOverAttempts {
     /// For each call, the attempts that were handed over to its listener, except those that the
     /// listener rejected.
     attempts: HashMap<CallId, HashSet<Attempt>>,
-    /// Calls with at least one handed-over attempt that has ended. It is certain that these calls
-    /// were handed over, and later records cannot change this.
+    /// Calls with at least one handed-over attempt that has ended. Such a call was certainly handed
+    /// over, and later records cannot change this.
     ended: HashSet<CallId>,
     closed: HashSet<CallId>,
 }
@@ -87,15 +87,16 @@ impl HandedOverAttempts {
         }
     }
 
-    /// Whether the call was handed over: its listener has an attempt of the call, or had one and
-    /// did not reject it.
+    /// Whether the call was handed over to its listener: at least one attempt was handed over, and
+    /// the listener did not reject this attempt.
     pub fn was_handed_over(&self, call: CallId) -> bool {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether later records cannot change the result of `was_handed_over` for a call. The result
-    /// true is final once a handed-over attempt has ended, because the listener can no longer
-    /// reject this attempt. The result false is final once the call is closed.
+    /// Whether the result of `was_handed_over` for a call is final, so that later records cannot
+    /// change it. The result true is final once a handed-over attempt has ended, because the
+    /// listener can no longer reject this attempt. The result false is final once the call is
+    /// closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
@@ -103,8 +104,8 @@ impl HandedOverAttempts {
 }
 
 /// Returns the calls in `threads` and in the threads beneath them, in the order of the requests.
-/// Also returns the position of the record that contains the message `until`. Reads no later
-/// record. Returns `None` if no record contains this message.
+/// Also returns the position of the record that contains the message `until`. Reads no records
+/// after this record. Returns `None` if no record contains the message `until`.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.

@@ -24,9 +24,8 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that two lists name, or a goal that depends on a member of a list to which it does
-    /// not belong itself. A list contains goals that run only as a part of another goal, such as a
-    /// loop.
+    /// A goal that two lists name, or a goal that needs a member of a list without being in this
+    /// list. A list contains goals that run only as a part of another goal, such as a loop.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.
@@ -39,7 +38,7 @@ pub enum DefinitionFault {
     NeverMatches,
     /// A label of a thread that could become longer than allowed.
     LongLabel,
-    /// A budget or a time-out of a goal that exceeds the limit of its run.
+    /// A budget or a time-out of a goal that exceeds the limit of the whole run.
     Budget,
     /// A setting that this goal or workflow must not have, or a setting with a wrong value.
     Setting,

@@ -71,14 +71,14 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the XML attribute `of`: `LAST_GOAL`, `EXPRESSION` and `FIELDS`. The attribute states
-/// how an output or a payload is built: from the output of the last goal, from the value of one
-/// expression, or from one expression for each field.
+/// Values of the XML attribute `of`, which states how an output or a payload is built. `LAST_GOAL`:
+/// from the output of the last goal. `EXPRESSION`: from the value of one expression. `FIELDS`: from
+/// one expression for each field.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Name of the form of a question in which the answer of the person becomes the output of the goal.
+/// Name of a form of question: the answer of the person becomes the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
 /// Value of the XML attribute `is` if the supervisor of a goal is a human.

@@ -110,8 +110,10 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended before this goal starts. `None` means the nearest goal above this
-    /// goal in the file.
+    /// Goals that must have ended before this goal starts. `None` if the definition does not state
+    /// them. In this case, a member of a loop or of a branch needs the members before it in the
+    /// list, and a goal that is no member of another goal needs the nearest such goal above it in
+    /// the file.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.
@@ -221,11 +223,11 @@ impl GoalTarget {
 /// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// The name of each child element and attribute that the payload gets, with the expression that
+    /// The name of each child element and attribute of the payload, with the expression that
     /// selects its value. The name of an attribute begins with `@`. The config later sorts the
-    /// entries into the order of the payload's schema. It also adds the namespace to a name, as in
-    /// `{NAMESPACE}name`, if an attribute has a namespace, or if the namespace of a child differs
-    /// from that of the payload.
+    /// entries into the order of the payload's schema. It also adds the namespace, as in
+    /// `{NAMESPACE}name`, to the name of each attribute that has a namespace, and to the name of
+    /// each child whose namespace is not that of the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),
@@ -253,7 +255,7 @@ pub struct ItemVerification {
     pub accept: Placed<String>,
 }
 
-/// The consequence of the failure of one item for the goal and for the other items.
+/// How the failure of one item affects the goal and the other items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ItemFailure {
     /// The other items are cancelled, and the goal fails.
@@ -270,7 +272,7 @@ impl ItemFailure {
         [("stop", Self::Stop), ("skip", Self::Skip), ("collect", Self::Collect)];
 }
 
-/// The consequence if the last permitted pass of a loop does not meet the loop's condition.
+/// How a loop ends if its condition is still false after the last permitted pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoopEnd {
     #[default]
@@ -286,8 +288,8 @@ impl LoopEnd {
 /// One branch of a goal with the form `choose`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChooseBranch {
-    /// The condition of the branch. `None` means that the branch is always taken if no earlier
-    /// branch was.
+    /// The condition of the branch. A branch without a condition is taken whenever no earlier
+    /// branch is taken.
     pub when: Option<GoalCondition>,
     pub run: Vec<Placed<GoalId>>,
     pub place: PlaceId,
@@ -325,7 +327,7 @@ pub enum GoalOutput {
     Payload(Placed<PayloadName>),
 }
 
-/// The consequence if a goal has failed and is not retried.
+/// The reaction of a run to a goal that has failed and is not retried.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FailurePolicy {
     #[default]
@@ -347,7 +349,7 @@ pub struct Supervision {
     pub corrections: u32,
 }
 
-/// The setting that lets the agent of a goal delegate tasks to another agent in a role.
+/// The setting that lets an agent of a goal delegate tasks to another agent, which works in a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedRoles {
     pub agent: Placed<ListenerName>,

@@ -32,9 +32,9 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits};
 use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
-/// Returns the delegations that goals of the workflow allow. The agents that carry out a goal with
-/// roles may delegate. If the goal allows more than one level of delegation, the agent that
-/// receives the tasks may also delegate.
+/// Returns the delegations that goals of the workflow allow. If a goal has roles, the agents that
+/// carry it out may delegate. If the goal allows more than one level of delegation, the agent that
+/// receives the delegated tasks may delegate, too.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -110,14 +110,14 @@ pub fn is_role(text: &str) -> bool {
 /// white space at its ends, so a minimum of one character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// Computes the outcome of a delivery to a workflow whose call is a delegated task. `request` is
-/// the message with which an agent delegates this task.
+/// Computes the outcome of a delivery to a workflow if the delivered call is a delegated task.
+/// `request` is the message with which an agent delegates this task.
 ///
 /// # Errors
 ///
 /// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if the delegating thread
 /// has no goal that allows the delegation. Returns [`AttemptFailure::TooLarge`] if the core refused
-/// even the reply that reports the failure of the delegation.
+/// the reply with the result, and then also refused the reply that reports this failure.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -188,8 +188,9 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// Returns the role that a request for a delegation names. Collapses white space, because the
-/// schema declares the role as `xs:token`, and such values are compared with collapsed white space.
+/// Returns the role that a request for a delegation names. Collapses white space, because a
+/// validator does the same with values of the type `xs:token`, which the schema declares for the
+/// role.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")
@@ -239,9 +240,9 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// Returns the label of the thread for a delegation: the agent's name and a number. The number
-/// counts the delegations of the delegating thread, so the labels do not depend on the speed of
-/// parallel delegations.
+/// Returns the label of the thread for a delegation: the agent's name and `number`. The caller
+/// counts the delegations in the order of their requests, so that the labels do not depend on the
+/// speed of parallel delegations.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

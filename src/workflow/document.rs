@@ -12,8 +12,8 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals. If one goal depends on another, its output comes after the output
-    /// of that goal.
+    /// Outputs of earlier goals. The output of a goal comes after the outputs of the goals that it
+    /// depends on.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that contains the goal, including the present pass.
     pub iterations: Vec<IterationEntry>,
@@ -84,8 +84,9 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output that the agent has to judge. Within a loop, the output becomes the last
-    /// entry of the present pass; otherwise, the last entry of the context.
+    /// Adds the output that the agent has to judge. If the goal is in a loop, the output becomes
+    /// the last entry of the present pass. Otherwise, the output becomes the last entry of the
+    /// context.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
             return self.context.extend(entries);

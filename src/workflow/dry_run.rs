@@ -19,7 +19,8 @@ use super::template;
 use super::typed_outputs::prompt_of;
 use super::view::{RunView, ViewEntry, ViewValue};
 
-/// A document of the run, with a title that names the goal of the document.
+/// A document that the run would produce, with a title that begins with the id of the document's
+/// goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DryRunDocument {
     /// The id of the goal, followed by the agent, the item or the pass that the document is for.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use crate::schema::{PayloadParameter, ShortType};
 
-/// The shape of a value: the child elements and attributes that the value may have.
+/// The shape of a value: which child elements and attributes the value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
     /// Any children and attributes, because the schema permits any content or is not known.
@@ -75,8 +75,8 @@ pub struct ExpressionReport {
     /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
     /// defines them.
     pub unknown_functions: Vec<String>,
-    /// The beginnings of all paths that start at the root. Each path has one entry with the name of
-    /// its first step alone, and one with the names of its first two steps. The second entry is
+    /// The beginnings of all paths that start at the root. Each path has up to two entries: the
+    /// name of its first step alone, and the names of its first two steps. The second entry is
     /// missing if the path has no second step, or if the shape of the first step is not known.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
@@ -109,7 +109,7 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
 }
 
 /// Returns the shape of the nodes that `expression` selects. Returns [`ValueShape::Open`] if this
-/// shape is unknown, or if the nodes have several shapes.
+/// shape is unknown, or if the nodes may have different shapes.
 pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };

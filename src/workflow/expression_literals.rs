@@ -22,9 +22,10 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns those literals of `expression` whose comparison cannot work as intended. Some of them
-/// can never match: the compared value never equals, begins with or contains them. Others are
-/// compared with a truth value, and the comparison means the opposite of what it seems to mean.
+/// Returns those literals of `expression` whose comparison cannot work as intended. A literal is
+/// returned if the compared value never equals, begins with or contains the literal. A literal is
+/// also returned if it is compared with a truth value, and the comparison has the opposite of its
+/// apparent meaning.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -37,9 +38,9 @@ struct FunctionCall<'t> {
     function: &'t str,
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
-    /// Index of the first token of the function call in `tokens`; `to` is the index of the last
-    /// token. These tokens include parentheses around the call, and calls of `string` and
-    /// `normalize-space` that have the call as their argument.
+    /// Index, in `tokens`, of the first token of the function call; `to` is the index of the last
+    /// token. Parentheses around the call belong to these tokens. So do calls of `string` and
+    /// `normalize-space` whose argument is the call.
     from: usize,
     to: usize,
     /// Whether the function call is the argument of `string` or `normalize-space`, which turns its
@@ -97,8 +98,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Widens the call to include parentheses around it, and functions that return its value
-    /// unchanged.
+    /// Widens the range from `from` to `to`, so that it includes parentheses around the call, and
+    /// calls of `string` and `normalize-space` whose argument is the call.
     fn widen(&mut self) {
         while let Some(before) = self.from.checked_sub(1)
             && self.symbol(before) == Some("(")
@@ -116,8 +117,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Returns the kind of comparison and the literal if the value of the function call is compared
-    /// with a literal; `None` if it is not.
+    /// If the value of the function call is compared with a literal, returns the kind of the
+    /// comparison and the literal. Otherwise, returns `None`.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),
@@ -241,9 +242,10 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Checks a comparison of a truth value with a text. XPath converts every text that is not empty to
-/// true. So a comparison by `=` or `!=` with 'false', 'no' or '0' has the opposite of its apparent
-/// meaning, and is returned. For any other comparison, such as `= 'true'`, returns `None`.
+/// Checks a literal that is compared with a truth value. XPath converts every text that is not
+/// empty to true. So if the truth value is compared with 'false', 'no' or '0' by `=` or `!=`, the
+/// comparison has the opposite of its apparent meaning, and the literal is returned. In all other
+/// cases, such as `= 'true'`, returns `None`.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -260,8 +262,8 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a literal that is compared with the text of a truth value, such as the value of
-/// `string(has-word(x, 'WORD'))`. If the comparison is by `=` or `!=`, returns any literal other
-/// than 'true' and 'false'. Otherwise, returns `None`.
+/// `string(has-word(x, 'WORD'))`. If the literal is neither 'true' nor 'false' and the comparison
+/// is by `=` or `!=`, returns the literal. Otherwise, returns `None`.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

@@ -13,7 +13,7 @@ use super::run_retry::RunArchive;
 
 /// Finds a run in the source of a fork, and returns the digest of the definition that this run
 /// recorded. Prefers a run whose request equals `request`; otherwise takes the first run after the
-/// fork point. Returns `None` if no run there recorded a definition.
+/// fork point. Returns `None` if the source has no such run with a recorded definition.
 ///
 /// # Errors
 /// Returns the reason why the journal cannot be read.

@@ -14,8 +14,8 @@ pub struct GoalGraph<'a> {
 }
 
 /// An index of a workflow's goals: the number of each goal by the goal's id, the list that contains
-/// each goal, and the order of the goals. It is kept between the deliveries of a run, because a
-/// definition may have thousands of goals.
+/// each goal, and the order of the goals. Computing the index takes long for a definition with
+/// thousands of goals, so the index is kept between the deliveries of a run.
 #[derive(Debug, Clone)]
 pub struct GoalIndex {
     numbers: HashMap<GoalId, usize>,
@@ -23,8 +23,8 @@ pub struct GoalIndex {
     order: Vec<usize>,
 }
 
-/// The membership of a goal in a list that belongs to another goal, the owner. The member runs only
-/// as a part of the owner.
+/// The membership of a goal in a list. The list belongs to another goal, the owner, and the member
+/// runs only as a part of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// Number of the goal to which the list belongs.
@@ -49,7 +49,7 @@ pub enum MemberKind {
     Fallback,
 }
 
-/// The reference by which a second list names a goal. A goal may be in only one list.
+/// The second reference to a goal, if two lists name the goal. A goal may be in only one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondMembership<'a> {
     pub goal: &'a Placed<GoalId>,
@@ -116,12 +116,14 @@ impl<'a> GoalGraph<'a> {
         in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
     }
 
-    /// Returns the goal that judges the items of the given goal; `None` if no goal does.
+    /// Returns the verifier of the given goal, that is, the goal that judges its items; `None` if
+    /// the goal has no verifier.
     pub fn verifier(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Verify)
     }
 
-    /// Returns the goal that replaces the given goal after a failure; `None` if no goal does.
+    /// Returns the fallback of the given goal, that is, the goal that runs in its place after a
+    /// failure; `None` if the goal has no fallback.
     pub fn fallback(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Fallback)
     }
@@ -147,8 +149,8 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Returns every goal that is a member of the given loop or choice, at any depth, with the
-    /// fallbacks and verifiers of these members, in the order of [`GoalGraph::order`].
+    /// Returns all members of the given loop or choice, at any depth. Also returns the fallbacks
+    /// and the verifiers of these members. The result has the order of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.members(number);
@@ -163,9 +165,9 @@ impl<'a> GoalGraph<'a> {
         self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
-    /// Returns all goals, each after its dependencies and its members. Goals that do not depend on
-    /// each other are in the order of the file. The order is thus the same in every run, however
-    /// fast the goals are.
+    /// Returns all goals. Each goal comes after its dependencies and its members. Otherwise, the
+    /// goals are in the order of the file. The order is the same in every run, and does not depend
+    /// on the speed of the goals.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -201,8 +203,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
-    /// starts. If other goals run as members of the goal, as in a loop, the result includes the
-    /// goals in the settings `needs` of the members, except goals that are members themselves.
+    /// starts. If the goal has members, as a loop does, the result also includes each goal that a
+    /// member names in its setting `needs`, unless the named goal is a member, too.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -278,9 +280,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`], but an empty list if, by a fault of the
-    /// definition, the goal or a goal around it is directly or indirectly a member of itself. For
-    /// such a goal, `direct_needs` would never end.
+    /// Returns the same as [`GoalGraph::direct_needs`], with one exception. If, by a fault of the
+    /// definition, the goal or a goal around it is directly or indirectly a member of itself,
+    /// returns an empty list, because `direct_needs` would never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -344,10 +346,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that a goal itself needs: the goals in its setting `needs`. Without this
-    /// setting, a member of a loop or of another goal needs no goal. Any other goal then needs the
-    /// nearest goal above it in the file that is no member. The result does not include the
-    /// dependencies of the goal of which this goal is a member.
+    /// Returns the goals that the goal itself needs, without the needs of the goal around it. If
+    /// the goal has the setting `needs`, these are the goals in this setting. Otherwise, a member
+    /// of another goal needs no goal, and any other goal needs the nearest goal above it in the
+    /// file that is no member.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {
@@ -387,8 +389,8 @@ fn memberships<'a>(
     (memberships, second)
 }
 
-/// Returns every goal that `goal` names as a member, with the kind of the membership and, in a loop
-/// or branch, the position.
+/// Returns every goal that `goal` names as a member, with the kind of the membership. The kind also
+/// contains the position of a member in a loop or branch.
 fn members_of(goal: &GoalDefinition) -> Vec<(&Placed<GoalId>, MemberKind)> {
     let mut members = Vec::new();
     match &goal.form {

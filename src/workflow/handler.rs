@@ -33,7 +33,7 @@ use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 pub struct WorkflowHandler {
     workflow: ListenerName,
     definitions: RunDefinitions,
-    /// Listeners whose calls must not be repeated after a time-out.
+    /// Listeners to which a call must not be repeated after a time-out.
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
@@ -190,9 +190,10 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns an outcome for a run whose reply the core has refused. The outcome replaces the
-    /// reply by a failure, which states only why the reply was refused. If this failure was refused
-    /// too, the attempt fails. `refused` is the number of replies that were refused so far.
+    /// Returns an outcome for a run whose reply the core has refused. The outcome contains another
+    /// reply: a failure that states only why the first reply was refused. If the core refused this
+    /// failure as well, returns an error, and the attempt fails. `refused` is the number of replies
+    /// that were refused so far.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -256,8 +257,8 @@ impl WorkflowHandler {
         messages.iter().find_map(|message| recorded_definition(message, &self.workflow))
     }
 
-    /// Returns the digest of the retried run's definition. Returns `None` if `request` is no retry,
-    /// or if the earlier runs recorded no definition.
+    /// Returns the digest of the definition that the retried run used. Returns `None` if `request`
+    /// is no retry, or if the earlier runs recorded no definition.
     fn retried_definition(&self, request: &Message) -> Result<Option<Digest>, FoldError> {
         let mut retry = RunRetry::read(request, &self.workflow).transpose()?;
         if retry.is_none() {
@@ -298,9 +299,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns the state of the run, and the number of messages of the delivery that this state
-    /// already includes. The caller must apply the other messages. Without a cached state, the
-    /// returned state includes only the request, and the number is 0.
+    /// Returns a state of the run, and the number of messages of the delivery that this state
+    /// already includes. The caller must apply the further messages. Without a cached state, the
+    /// returned state is made from the request alone, and the number is 0.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -538,7 +539,7 @@ mod definition_tests {
         MessageId(Uuid::from_u128(number as u128 + 1))
     }
 
-    /// Returns the outcome of a delivery, the last `fresh` messages of which are new.
+    /// Returns the outcome of a delivery whose last `fresh` messages are new.
     fn outcome(
         handler: &WorkflowHandler,
         messages: &[(MessageKind, &str, &str)],

@@ -31,8 +31,8 @@ struct InputField {
 }
 
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
-/// input and a value for this input. If `stand_ins` is set, an input without a value gets its own
-/// name in brackets as its value.
+/// input and a value for this input. If `stand_ins` is set, each input without a value gets a
+/// stand-in: the name of the input in brackets.
 ///
 /// # Errors
 /// Fails if a value is for no input of the workflow, if an input has more values than it may have,

@@ -74,9 +74,9 @@ impl LiveCalls {
         })
     }
 
-    /// Removes a model call that has ended. If the event belongs to an earlier attempt, does
-    /// nothing and returns false, because such an event may arrive after the start of the next
-    /// attempt.
+    /// Removes the model call that `source` names, because it has ended. Returns whether a model
+    /// call was removed. Ignores the end of an earlier attempt, because this event may arrive after
+    /// the start of the next attempt.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {

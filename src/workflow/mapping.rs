@@ -22,9 +22,10 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
 /// `None`, the name of the listener.
 ///
 /// # Errors
-/// Fails if an expression has no value, or if it selects an element whose name is not the payload's
-/// name. The name is checked because an input may hold any element, and the name of the payload
-/// decides which listener gets the call.
+/// Fails if an expression cannot be evaluated. If `with` is a single element, also fails if the
+/// expression selects no element, or an element whose name is not the payload's name. The name is
+/// checked because an input may hold any element, and the name of the payload decides which
+/// listener gets the call.
 pub fn payload(
     view: &RunView,
     with: &Mapping,

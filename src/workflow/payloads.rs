@@ -116,7 +116,7 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
 }
 
 /// Makes `value` the content of an element. If `value` has several entries, each entry becomes a
-/// child with the name of the entry, in the namespace of the element.
+/// child. The child has the name of the entry and the namespace of the element.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -143,8 +143,8 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether `message` is a refusal of a payload by the core. Returns false if the core refused only
-/// a `wait`, which means no more than that the run had no open thread.
+/// Whether `message` is the core's refusal of a payload. If the core refused only a `wait`, returns
+/// false, because this refusal only means that the run had no open thread.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -165,7 +165,7 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     Some((code, reason))
 }
 
-/// Maximum number of characters of a refusal's reason in the reply of a workflow.
+/// Maximum length, in characters, of the refusal reason in the reply of a workflow.
 const REASON_CHARS_MAX: usize = 400;
 
 /// Writes the reply of a run that failed and then undid its calls. The reply lists the calls
@@ -221,9 +221,9 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of this
-/// request. It makes the core cancel the thread when the workflow's call closes. With `None`, the
-/// thread may outlive the call.
+/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of the
+/// request. With this attribute, the core cancels the thread when the workflow's call closes. With
+/// `None`, the thread may outlive the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);

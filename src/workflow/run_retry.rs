@@ -33,16 +33,16 @@ pub trait RunArchive: Send + Sync {
     /// read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
-    /// Returns the records of the tree that contains the position `up_to`, up to and including that
-    /// position, oldest first.
+    /// Returns the records of the tree that contains the position `up_to`, oldest first. The last
+    /// returned record is the one at this position.
     ///
     /// # Errors
     /// Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
-    /// trees from the position `from` to the position `up_to`, both included, because the hand-over
-    /// of a call may be recorded in another tree.
+    /// Returns those of `calls` that were handed over to their listeners. The hand-over of a call
+    /// may be recorded in another tree. Therefore, reads the records of all trees from the position
+    /// `from` to the position `up_to`, both included.
     ///
     /// # Errors
     /// Returns the reason why the journal cannot be read.
@@ -59,9 +59,9 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call that began the earlier run.
     pub run: CallId,
-    /// A goal to run again, with every goal that depends on it. In any case, the retry also runs
-    /// every goal that has not ended, and every goal whose calls were undone; with `None`, only
-    /// these.
+    /// A goal that the retry runs again, with every goal that depends on it. With or without this
+    /// goal, the retry also runs every goal that has not ended, and every goal whose calls were
+    /// undone.
     pub from: Option<GoalId>,
 }
 
@@ -87,8 +87,8 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// Builds the payload that requests this retry. It is sent to `workflow`, the workflow of the
-    /// earlier run.
+    /// Builds the payload that requests this retry. `workflow` is the workflow of the earlier run,
+    /// to which the payload is sent.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());
@@ -98,8 +98,9 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run that this retry names. `messages` are all messages
-    /// of the thread. The earlier run must come before `request`, the request of the retry.
+    /// Returns the messages of the earlier run that is to be retried. `messages` are all messages
+    /// of the thread, and `request` is the request for the retry. The earlier run must come before
+    /// `request`.
     ///
     /// # Errors
     /// Fails if the thread has no such run of the same workflow and caller, or if the run has not

@@ -6,8 +6,8 @@ use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, Wor
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
-/// Returns one sentence for each limit of a tree that a run of `definition` can exceed. `contracts`
-/// state which calls an undo can take back; each such call may need one more thread.
+/// Returns a sentence for each tree limit that a run of `definition` can exceed. `contracts` state
+/// which calls can be undone; each such call may need one more thread.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
@@ -56,7 +56,7 @@ fn is_undoing(definition: &WorkflowDefinition) -> bool {
     goals.chain([&definition.on_failure]).any(|policy| *policy == FailurePolicy::Undo)
 }
 
-/// Whether the goal calls a listener, and the listener's contract declares an undo for this call.
+/// Whether the goal calls a listener whose contract declares an undo for this call.
 fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     let target = match &goal.form {
         GoalForm::Run(target) => target,
@@ -165,6 +165,6 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum number of goals around a goal that are searched for loops, beginning with the innermost
-/// one.
+/// Maximum number of enclosing goals that the search for the loops around a goal examines, from the
+/// innermost goal outwards.
 const LISTS_MOST: usize = 100;

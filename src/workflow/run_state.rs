@@ -38,7 +38,7 @@ pub struct GoalRun {
     pub kind: RunKind,
 }
 
-/// The reason why a thread of a goal is opened.
+/// The task of a goal run, and so of its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
     /// The thread carries the goal out.
@@ -285,7 +285,8 @@ struct GoalProgress {
     /// started.
     items: Vec<ViewValue>,
     next_item: usize,
-    /// Members of the chosen branch or of the loop. `position` is the index of the running member.
+    /// Members of the loop, or of the branch that was chosen. `position` is the index of the
+    /// running member.
     members: Vec<usize>,
     position: usize,
 }
@@ -351,9 +352,10 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, the pass of its loop, the number of its agents or items that
-    /// have a result, and the number of all its agents or items. All numbers are 0 if the goal is
-    /// not running.
+    /// Returns the phase of a goal, the number of a pass, the number of the goal's agents or items
+    /// that have a result, and the number of all its agents or items. The pass is that of the loop
+    /// that contains the goal; for a loop, its own pass. All numbers are 0 if the goal is not
+    /// running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
@@ -375,8 +377,8 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Returns the goals that a waiting goal waits for. A member of a running loop or of a chosen
-    /// branch waits for the member that is running. A goal that is no member of another goal waits
-    /// for those of its dependencies that have not ended. In all other cases, the result is empty.
+    /// branch waits for the member that runs at present. A goal that is no member of another goal
+    /// waits for its dependencies that have not ended. In all other cases, the result is empty.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if *self.goal_state(number) != GoalState::Waiting {
             return Vec::new();

@@ -31,8 +31,8 @@ pub enum RowKind {
         role: String,
         agent: ListenerName,
     },
-    /// A call with which the run undoes another call. If `is_report` is set, the call instead sends
-    /// a person the list of calls that the run could not undo.
+    /// A call with which the run undoes another call. If `is_report` is set, the call undoes
+    /// nothing, but sends a person the list of calls that the run could not undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -393,8 +393,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the present activities in threads that belong to no known goal; `None` if
-    /// there are no such activities. Live events report activities even if no readable journal
-    /// states to which goals the threads belong.
+    /// there are no such activities. The activities are known from live events, which arrive even
+    /// if no readable journal states the goals of the threads.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();

@@ -21,7 +21,8 @@ pub struct GoalStatus {
     /// is not a member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the goal's loop, counted from 1; 0 outside of a loop.
+    /// Pass of the loop that contains the goal, counted from 1; for a loop, its own pass. 0 outside
+    /// of a loop, or if the goal is not running.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.
@@ -82,11 +83,13 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Creates the initial state of the run that `request` begins. The caller must then call
-    /// [`CallFold::start`]. For a retry, computes the results of the earlier run from the messages
-    /// `earlier`, and takes them over. These messages do not state which calls of the earlier run
-    /// were undone. Therefore, the state also contains results of goals whose calls were undone,
-    /// although the retry runs these goals again. Returns `None` if the request is not valid, or if
-    /// the earlier run cannot be found.
+    /// [`CallFold::start`]. Returns `None` if the request is not valid, or if it retries an earlier
+    /// run that cannot be found.
+    ///
+    /// If the run is a retry, computes the results of the earlier run from the messages `earlier`,
+    /// and takes them over. These messages do not state which calls of the earlier run were undone.
+    /// So the state also contains the results of goals whose calls were undone, although the retry
+    /// runs these goals again.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;
@@ -110,9 +113,10 @@ impl<'a> RunWatch<'a> {
         Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
-    /// Returns the threads that the run has opened since the last call of this function. Each
-    /// thread comes with the number of its goal (`None` if the thread undoes a call) and the number
-    /// of the attempt.
+    /// Returns the threads that the run has opened since the last call of this function. For each
+    /// thread, also returns the number of its goal, or `None` if the thread undoes a call, and the
+    /// number of its attempt. The number of the attempt is correct only while the thread is open;
+    /// otherwise, it is 1.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

@@ -53,7 +53,8 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output that a single run of the goal gets from `target`.
+    /// Returns the shape of the output that one run of the goal gets if `target` carries the goal
+    /// out.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),

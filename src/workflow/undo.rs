@@ -29,7 +29,7 @@ pub struct UndoRules {
     rules: HashMap<(ListenerName, PayloadName), UndoRule>,
     /// Listener and name of each payload that undoes a call.
     undoing: HashSet<(ListenerName, PayloadName)>,
-    /// Listeners whose calls must not be repeated. A call to such a listener counts as having
+    /// Listeners to which a call must not be repeated. A call to such a listener counts as having
     /// effects.
     once: HashSet<ListenerName>,
     schemas: Schemas,
@@ -66,15 +66,15 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether the call may have had effects that an undo has to take back, or has to report to a
-    /// person.
+    /// Whether the call may have had effects. An undo has to take such effects back, or has to
+    /// report them to a person.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether an undo has to wait for an open call in `thread` or in a thread beneath it. It waits
-    /// for a call that undoes another call, and for a call that can itself be undone after its
-    /// completion.
+    /// Whether an undo has to wait for an open call in `thread` or in a thread beneath it. An undo
+    /// waits for a call that undoes another call. It also waits for a call that can itself be
+    /// undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -157,8 +157,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls with which an agent or a goal undid another call before the run failed. Calls of
-/// the undo that follows the failure are not included.
+/// Completed calls with which an agent or a goal undid another call before the run failed. The undo
+/// that follows the failure has calls of its own, which are not included.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -175,9 +175,10 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether an agent or a goal has already undone `call`, which `payload` would undo and which
-    /// completed at the position `completed`. If so, removes the undoing call from this list,
-    /// because it can undo only one call.
+    /// Whether an agent or a goal has already undone `call` with the same payload as `payload`.
+    /// `completed` is the position at which `call` completed; the undoing call must have completed
+    /// later. If the result is true, also removes the undoing call from this list, because one call
+    /// can undo only one other call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -222,8 +223,8 @@ enum CallFate {
     Left(String),
 }
 
-/// Decides how an undo treats `call`. `earlier` is the call with which a workflow has already
-/// undone `call`, or has tried to; `None` if there is no such call.
+/// Decides how an undo treats `call`. `earlier` is a call with which a workflow has already undone
+/// `call` or has tried to undo it; `None` if there is no such call.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -318,8 +319,8 @@ struct UndoQueue {
     thread: Option<(ThreadId, Option<MessageId>)>,
     /// Whether the core has already refused one `wait` since the current undo was requested. The
     /// core refuses a `wait` if no thread is open. The run may have sent the first refused `wait`
-    /// before the undo was requested, so only a second refusal shows that the thread of the undo is
-    /// not open.
+    /// before it requested the undo. So only a second refusal shows that the undo has no open
+    /// thread.
     was_idle: bool,
 }
 
@@ -449,10 +450,10 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether the refusal `message` ends the current undo. This is so if the core refused to open
-    /// the thread of the undo, or refused the call in this thread. It is also so if the core
-    /// refused a `wait`, because then no thread is open. Before the thread is open, only the second
-    /// refused `wait` counts.
+    /// Whether the refusal `message` ends the current undo. A refusal to open the thread of the
+    /// undo ends the undo, and so does a refusal of the call in this thread. A refused `wait` also
+    /// ends the undo, because it shows that no thread is open. But until the thread of the undo is
+    /// open, the first refused `wait` does not count.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The
@@ -466,8 +467,8 @@ impl RunUndo {
         }
     }
 
-    /// Records that the current undo has ended. If `is_done` is false, the call that it should have
-    /// undone is added to the list of calls that were not undone.
+    /// Records that the current undo has ended. If `is_done` is false, the undo has failed, and the
+    /// call that it should have undone is added to the list of calls that were not undone.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;

@@ -237,10 +237,10 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Converts an entry of the view to an element, as [`element_of`] does, but keeps the payloads
-/// unchanged, with their namespaces. Each child has the same position in the results of both
-/// functions. The position of a node that an expression selects in the view therefore also locates
-/// the original element.
+/// Converts an entry of the view to an element. Does the same as [`element_of`], but keeps the
+/// payloads unchanged, with their namespaces. Each child has the same position in the results of
+/// both functions. So if an expression selects a node in the view, the position of this node also
+/// locates the original element.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

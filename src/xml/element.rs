@@ -71,8 +71,8 @@ pub enum Node {
 pub struct Verbatim {
     /// The content as well-formed XML text.
     pub xml: String,
-    /// The name of the element as it was written; `None` unless the prefix of this name is one of
-    /// `bindings`.
+    /// The name of the element as it was written, with its prefix; `None` for a name without a
+    /// prefix. `bindings` contains the prefix, if it is bound.
     pub written: Option<String>,
     /// Pairs of prefix and namespace. Each prefix occurs once; the empty prefix stands for the
     /// default namespace.

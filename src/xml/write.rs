@@ -26,8 +26,8 @@ pub fn content(element: &Element) -> String {
     writer.out
 }
 
-/// The rule by which the prefixes of attributes are numbered. Neither of the two rules may ever
-/// change, because payloads and prompts are compared byte for byte with recorded ones.
+/// The rule by which the prefixes of attributes are numbered. Both rules must stay as they are
+/// forever, because payloads and prompts are compared byte for byte with recorded ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
     /// Numbers only those attributes of the element that get a prefix.

@@ -18,8 +18,8 @@ pub struct LexicalRules {
     newline_ends: bool,
     /// Characters that begin a comment. The comment lasts to the end of the line.
     line_comment: &'static str,
-    /// Whether the language has the literals and lifetimes of Rust: `'` may begin a lifetime, and a
-    /// string in double quotes may span several lines.
+    /// Whether the language has the literals and lifetimes of Rust. If so, `'` may begin a
+    /// lifetime, and a string in double quotes may span several lines.
     lifetimes: bool,
     /// Whether `'…'` is a string literal rather than a character literal.
     single_quoted: bool,

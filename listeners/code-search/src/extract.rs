@@ -18,8 +18,8 @@ enum ExtractTarget {
     Range(usize, usize),
 }
 
-/// Extracts a part of a file. If the request has a `line` or an `end_line`, a `:line` in the
-/// request's path is ignored.
+/// Extracts a part of a file. If the request has a `line` or an `end_line`, these values select the
+/// lines. A suffix of the path, such as `:line` or `#symbol`, is then ignored.
 pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, ToolError> {
     let (path, mut target) = split(tree, &request.file_path)?;
     match (request.line, request.end_line) {

@@ -56,14 +56,14 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Keywords that begin a statement. The regular expression for functions would also match such
-/// statements, so the search excludes them.
+/// Keywords that begin a statement. The regular expressions for functions also match some lines
+/// that begin with such a keyword, so the search skips every line that begins with one.
 const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
 ];
-/// Keywords that stand before a parenthesis. A regular expression could take such a keyword for the
-/// name of a function, so the search ignores these names.
+/// Keywords that stand before a parenthesis. A regular expression can mistake such a keyword for
+/// the name of a function, so the search ignores a match whose name is one of these keywords.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct LanguageRules {

@@ -21,8 +21,8 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
-/// Whether a file is binary, which means that its content contains a NUL. `grep` uses the same
-/// rule.
+/// Whether the content of a file is binary. As in `grep`, content counts as binary if it contains a
+/// NUL.
 pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0)
 }

@@ -82,7 +82,7 @@ impl SearchTree {
     }
 
     /// Iterates over the directories from the root down to `within`, and over everything beneath
-    /// `within`. Starts at the root, so that ignore files above `within` apply.
+    /// `within`. The walk begins at the root, because ignore files above `within` also apply.
     fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
         let wanted = self.root.join(within);
         WalkBuilder::new(&self.root)

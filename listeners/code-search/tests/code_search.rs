@@ -56,8 +56,8 @@ fn check(file_path: &str, expected: Expect) {
     expected.assert_eq(&extract(file_path).unwrap());
 }
 
-/// Extracts `file_path`, and returns the beginning of the answer: its notes, and then the line that
-/// states which lines were extracted.
+/// Extracts `file_path`, and returns the beginning of the answer: first its notes, then the line
+/// that states which lines of the file were extracted.
 fn span(file_path: &str) -> String {
     let text = extract(file_path).unwrap_or_else(|error| error.message);
     let notes = text.lines().filter(|line| line.starts_with("note: "));

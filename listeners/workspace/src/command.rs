@@ -16,7 +16,7 @@ use crate::limits;
 use crate::output::CommandOutput;
 use crate::supervise::SUPERVISE;
 
-/// Runs commands. Each command gets the environment and the time limit of this value.
+/// Runs commands. All commands of one runner get the same environment and the same time limit.
 #[derive(Debug, Clone)]
 pub struct CommandRunner {
     /// Path of this listener's own program, which also runs as the supervisor.
@@ -43,9 +43,9 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program in `directory` until the program ends or must be stopped. `directory` is the
-    /// open handle of the directory, and `path` is the path by which it was opened. By now, `path`
-    /// may lead to another directory.
+    /// Runs a program in `directory` until the program ends or must be stopped. `directory` is an
+    /// open handle. `path` is the path by which the directory was opened; it may lead to another
+    /// directory by now, so only the handle determines where the program runs.
     pub fn run(
         &self,
         command: &[String],

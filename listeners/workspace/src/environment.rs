@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Variables that a command gets from the listener's own environment. Variables that are not set
-/// there are left out.
+/// Names of variables that a command inherits from the listener's own environment. A variable that
+/// is not set there is left out, except `PATH`, which then gets a default value.
 const PASSED: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -14,8 +14,8 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 const SET: [(&str, &str); 4] =
     [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 
-/// Returns the whole environment of a command. `passed` names further variables of the listener's
-/// own environment.
+/// Returns the environment of a command, except the variable `PWD`. `passed` lists the names of
+/// further variables that the command inherits from the listener's own environment.
 pub fn of(
     passed: &[String],
     shell: &Path,

@@ -15,8 +15,8 @@ pub enum FailureCode {
     /// No agent may write the file, because it is in git's own directory or is a temporary file of
     /// this listener.
     Protected,
-    /// Other programs execute the file automatically. So a person must approve a change of the
-    /// file, but no person has approved this change.
+    /// Other programs execute the file automatically, so each change of the file needs a person's
+    /// approval. No person has approved this change.
     Dangerous,
     /// A symbolic link is part of the path.
     Link,

@@ -57,9 +57,9 @@ impl ContentHash {
 }
 
 impl SetManifest {
-    /// Returns the name of the temporary file for the new content of a file of the set. `index` is
-    /// the index of the file in the set. The new content has this name until it replaces the old
-    /// file.
+    /// Returns the name of a temporary file that contains the new content of a file of the set.
+    /// `index` is the index of the changed file in the set. Later, the temporary file takes the
+    /// place of the changed file.
     pub fn temporary(&self, index: usize) -> String {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }

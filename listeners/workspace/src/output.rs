@@ -34,8 +34,8 @@ impl CommandOutput {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    /// Returns the output as text. Bytes that are not UTF-8 become U+FFFD. A character becomes
-    /// U+FFFD, too, if only a part of its bytes was kept.
+    /// Returns the output as text. Bytes that are not UTF-8 become U+FFFD. If only some bytes of a
+    /// character were kept, these bytes become U+FFFD, too.
     pub fn text(&self) -> String {
         if !self.is_cut() {
             let all: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();

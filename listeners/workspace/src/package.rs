@@ -12,8 +12,8 @@ struct PackageManager {
 }
 
 /// Permitted form of a package name. All forms permit letters, digits, `.`, `_`, `-` and a version.
-/// No form permits a URL or the path of a local file, because with these an installation could take
-/// packages from anywhere.
+/// No form permits a URL or the path of a local file, because a URL or path could install packages
+/// from anywhere.
 #[derive(Clone, Copy)]
 enum PackageNameForm {
     Plain,
@@ -61,7 +61,8 @@ const MANAGERS: &[PackageManager] = &[
     },
 ];
 
-/// Endings of file names. Package managers take a name with such an ending for a local file.
+/// Endings of file names. Package managers treat a name with such an ending as the path of a local
+/// file.
 const ARCHIVES: [&str; 6] = [".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"];
 
 /// The command for a proposed installation.

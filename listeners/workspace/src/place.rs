@@ -103,9 +103,9 @@ fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Whether agents must not write a file with this name. True for this listener's temporary files,
-/// and for git's own directory in every spelling that some file system accepts. Git executes files
-/// in that directory without approval.
+/// Whether agents must not write files with this name. True for this listener's temporary files,
+/// and for git's own directory in every spelling that some file system accepts. Git's directory is
+/// protected because git executes files in it without approval.
 fn is_protected(name: &str) -> bool {
     self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }

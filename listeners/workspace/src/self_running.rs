@@ -129,8 +129,8 @@ const FILES: &[&str] = &[
     "autorun.inf",
 ];
 
-/// Names of git hooks. Git runs files with these names in the directory that the setting
-/// `core.hooksPath` names, which may be any directory.
+/// Names of git hooks. Git executes files with these names in the directory that the setting
+/// `core.hooksPath` names. The setting may name any directory.
 const GIT_HOOKS: &[&str] = &[
     "applypatch-msg",
     "commit-msg",
@@ -171,8 +171,8 @@ const BARE_REPOSITORY: &str = ".git";
 /// Name of git's own directory, which no agent may write.
 const GIT: &str = ".git";
 
-/// Searches a path for names that make other programs execute the file automatically. Returns the
-/// first such name, or `None` if the path contains none.
+/// Searches a path for a name that makes other programs execute the file automatically. Returns the
+/// first name of this kind, or `None` if the path contains none.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
@@ -184,8 +184,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// Whether a write to a file with this name needs approval. True also for the names in
-/// `DIRECTORIES`, because some programs read a file in place of such a directory.
+/// Whether a write to a file with this name needs approval. Also true for a name in `DIRECTORIES`,
+/// because some programs accept a file with that name instead of a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)

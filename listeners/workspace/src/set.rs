@@ -16,8 +16,8 @@ use crate::place::WorkspacePath;
 use crate::root::{self, FoundFile, WorkspaceRoot};
 use crate::state::{StateLock, WorkspaceState};
 
-/// Name of the failpoint before each step that has an effect outside this process. Tests crash the
-/// process at this failpoint.
+/// Name of the failpoint that comes before each step with an effect outside this process. Tests
+/// crash the process at this failpoint.
 const STEP: &str = "workspace-step";
 
 /// The properties of a set of changes, without the content of the changed files.

@@ -217,8 +217,8 @@ impl WorkspaceState {
         write(&self.begun_file(message, index), b"")
     }
 
-    /// If there are more stored answers or more proposals than the limit permits, deletes the
-    /// oldest.
+    /// Deletes the oldest stored answers if there are more than the limit permits. Does the same
+    /// for stored proposals.
     fn forget(&self) -> io::Result<()> {
         for folder in ["answers", "proposals"] {
             let mut known = Vec::new();

@@ -22,8 +22,8 @@ pub const SUPERVISE: &str = "--supervise";
 const CANNOT_START: u8 = 127;
 
 /// Runs a program and exits with the program's exit code. The supervisor's standard input is a pipe
-/// from the listener, which never sends anything over it. When the listener closes the pipe, the
-/// supervisor kills all processes of the program.
+/// that the listener never writes to. When the listener closes the pipe, the supervisor kills all
+/// processes of the program.
 pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
         return failed("no command to supervise");

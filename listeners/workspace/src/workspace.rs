@@ -55,8 +55,9 @@ pub struct WorkspaceCall<'a> {
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Tells whether the call may be carried out. The argument is the present preview of the call.
-    /// Returns false if a person approved the call after seeing another preview.
+    /// Decides whether the call may be carried out. The argument is the present preview of the
+    /// call. The function returns false if a person has approved the call on the basis of another
+    /// preview.
     pub holds: &'a dyn Fn(&Preview) -> bool,
 }
 
@@ -382,8 +383,9 @@ impl Workspace {
         let _ = self.state.remember(call.message, answer);
     }
 
-    /// Records that a command of this message begins. Fails if the command had already begun before
-    /// the process died, because a second run could repeat the effects of the command.
+    /// Records that a command of this message begins. Fails if a record shows that the command
+    /// already began in an earlier attempt, because a second run could repeat the effects of the
+    /// command.
     fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());
@@ -404,8 +406,8 @@ impl Workspace {
     }
 }
 
-/// Combines sets of changes into one change for each file. Each change leads from the file's
-/// content before the first set to its content after the last set.
+/// Combines sets of changes into one change for each file. The combined change starts with the
+/// content of the file before the first set, and ends with its content after the last set.
 fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange>, ActionFailure> {
     let mut spans: BTreeMap<&str, FileSpan<'_>> = BTreeMap::new();
     for set in all {
@@ -429,8 +431,8 @@ fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange
     Ok(changes)
 }
 
-/// For one file, the first and the last set of changes that changed it. Each set comes with the
-/// index of the file in that set.
+/// The first and the last set of changes that changed a certain file. Each of the two sets comes
+/// with the index of the file in that set.
 struct FileSpan<'a> {
     first: (&'a SetManifest, usize),
     last: (&'a SetManifest, usize),

@@ -18,9 +18,9 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. An
-    /// action is a message of `agent` that was accepted and is no note, or a payload of `agent`
-    /// that was refused.
+    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. There
+    /// are two kinds of actions: an accepted message of `agent` that is no note, and a refused
+    /// payload of `agent`.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

@@ -42,9 +42,9 @@ impl ThreadMemory {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds records of the thread that a pump on another machine has sent: the records after the
-    /// position `after`, up to the position `up_to`. If `after` is 0, the records are the whole
-    /// thread and replace the content of this memory.
+    /// Adds records of the thread that a pump on another machine has sent. The records follow the
+    /// position `after` and reach up to the position `up_to`. If `after` is 0, the records are the
+    /// whole thread and replace the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
     /// memory.
@@ -80,7 +80,8 @@ pub struct AgentMemories {
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// For each agent and thread of a fork, the agent's turns in the source of the fork.
+    /// For each pair of an agent and a fork's thread: the turns that the agent took in the source
+    /// of the fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 
@@ -104,10 +105,10 @@ impl AgentMemories {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if
-    /// no memory is kept, or if the kept memory contains records after `up_to`. Also returns an
-    /// empty memory if the kept memory has another scope: the scope states whether the agent sees
-    /// the whole thread or only its own messages.
+    /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory in
+    /// three cases: no memory is kept, the kept memory contains records after `up_to`, or the kept
+    /// memory has another scope. The scope states whether the agent sees the whole thread or only
+    /// its own messages.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -120,8 +121,8 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Reads the records that `memory` lacks up to the position `up_to`, and adds them. May wait
-    /// for the disk.
+    /// Reads the records up to the position `up_to` that `memory` lacks, and adds them to `memory`.
+    /// May wait for the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;

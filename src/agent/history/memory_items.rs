@@ -17,15 +17,16 @@ use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// The delivery for which the items were last computed: its call, and the position of the first
+    /// The call for whose delivery the items were last computed, and the position of the first
     /// delivery of this call.
     delivered: (CallId, Position),
     /// Number of turns of the thread that have been processed so far.
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Indices, in the list of the thread's messages, of requests that were read but are not in the
-    /// memory yet. The agent sees a request only from the first delivery of the request's call on.
+    /// Requests that were read but have no item yet, because no delivery of their call was reached.
+    /// Each is an index into the list of the thread's messages. A request gets an item at the first
+    /// delivery of its call.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -40,9 +41,9 @@ pub(super) struct MemoryItems {
     changes: (usize, usize),
 }
 
-/// Sort key of an item: its journal position, whether it is a turn, and its `seq`. The position of
-/// a turn is the position up to which the turn's prompt shows the thread. If a message and a turn
-/// have the same position, the message comes first.
+/// Sort key of an item: its journal position, whether it is a turn, and its `seq`. For a turn, the
+/// journal position is the position up to which the turn's prompt shows the thread. If a message
+/// and a turn have the same position, the message comes first.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -92,8 +93,8 @@ impl MemoryItems {
     }
 
     /// Adds the items for the records since the last delivery. Returns false if the caller must
-    /// compute the whole list again: an existing item has changed, a new item belongs before an
-    /// existing one, or `version` is another one than before.
+    /// compute the whole list again. This is necessary if an existing item has changed, if a new
+    /// item belongs before an existing one, or if the renderer version has changed.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -133,10 +134,11 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the journal position of the delivery that led to the first turn of `call`.
-    /// `delivery` is the delivery for which the items are computed: its call and its position. If
-    /// `call` had no turn yet, returns the position of `delivery` if that is a delivery of `call`,
-    /// and `None` otherwise.
+    /// Returns the journal position of the delivery that led to the first turn of `call`. If `call`
+    /// has had no turn yet and `delivery` is a delivery of `call`, returns the position of
+    /// `delivery`. If `delivery` belongs to another call, returns `None`.
+    ///
+    /// `delivery` is the delivery for which the items are computed: its call and its position.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -270,9 +272,10 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items whose `seq` is less than `before`, which the agent has cleared with
-/// `clear-context`. Of these items, keeps the last `kept` with the flag [`PlacedItem::counts`], and
-/// all items after the first kept one. Never removes the request that opened the call `stays`.
+/// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
+/// than `before`. Keeps the last `kept` of these items that have the flag [`PlacedItem::counts`],
+/// and every item that comes after the first kept one. Never removes the request that opened the
+/// call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -296,8 +299,9 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts [`MemoryItem::Cleared`] where items were removed. If the items begin with the request of
-/// `call`, the mark comes after the request, otherwise at the beginning.
+/// Inserts the mark [`MemoryItem::Cleared`] where items were removed. The mark becomes the first
+/// item. If the first item is the request of `call`, the mark comes directly after this request
+/// instead.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

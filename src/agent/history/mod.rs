@@ -81,17 +81,17 @@ pub struct ThreadMessage {
     /// Whether the prompt shows a placeholder, because the message does not fit into the context
     /// window.
     pub left_out: bool,
-    /// The native call whose result is this message: the `seq` of the call's turn, and the index of
-    /// the call among the native calls of that turn. `None` if the message is no such result, or if
-    /// that turn is outside the window.
+    /// Identifies the native call whose result this message is: by the `seq` of a turn, and by the
+    /// index of the call among the native calls of that turn. `None` if the message is not the
+    /// result of a native call, or if the turn is outside the window.
     pub native: Option<(u64, usize)>,
-    /// The action whose result is this message: the `seq` of the action's turn, and the index of
-    /// the action among all actions of that turn, including refused ones. `None` if the message is
-    /// no such result, or if that turn is outside the window.
+    /// Identifies the action whose result this message is: by the `seq` of a turn, and by the index
+    /// of the action among all actions of that turn, including refused ones. `None` if the message
+    /// is not the result of an action, or if the turn is outside the window.
     pub action: Option<(u64, usize)>,
 }
 
-/// The agent's call to which a message of the thread is an answer.
+/// A call of the agent that a message of the thread answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
@@ -116,11 +116,11 @@ pub struct AgentMemory {
     /// The only payload with which the agent may answer the request. `None` unless the request is a
     /// goal that declares the type of its answer.
     pub answer: Option<PayloadName>,
-    /// The payload with which the agent may give tasks of the request to other agents. `None`
-    /// unless the request is a goal that permits such delegations.
+    /// The payload with which the agent may delegate parts of the request to other agents. `None`
+    /// unless the request is a goal that permits delegation.
     pub delegate: Option<PayloadName>,
-    /// Time of the first message of the thread; `None` if there is no message yet. Prompts show its
-    /// date as today's date.
+    /// Time of the first message of the thread; `None` if there is no message yet. Prompts show the
+    /// date of this time as today's date.
     pub began: Option<crate::clock::Time>,
 }
 

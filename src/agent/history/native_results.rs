@@ -23,8 +23,9 @@ pub(super) struct CallOutcomes {
 }
 
 impl CallOutcomes {
-    /// Finds the message or the refusal to which each of the turn's native `calls` led. `facts` are
-    /// the facts of the turn's record, among them its accepted messages and its refusals.
+    /// Finds the result of each native call in `calls`: either the messages that were made from the
+    /// call, or its refusal. `calls` are the native calls of one turn. `facts` are the facts of the
+    /// turn's record, which contain the accepted messages and the refusals.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {

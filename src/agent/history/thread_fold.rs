@@ -35,12 +35,12 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Messages that are results of native calls of the model: messages of the agent to itself, and
-    /// reports of refusals. The value is the `seq` of the call's turn, and the index of the call
-    /// among the native calls of that turn.
+    /// Messages that are results of the model's native calls: messages of the agent to itself, and
+    /// reports of refusals. The value identifies the native call: the `seq` of a turn, and the
+    /// index of the call among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Messages that report a refusal. The value is the `seq` of the turn, and the index of the
-    /// refused action in that turn.
+    /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
+    /// turn, and the index of the action in that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
@@ -53,8 +53,7 @@ pub struct ThreadFold {
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
-    /// Items of the agent's memory, from the last time that the memory was computed. `None` if it
-    /// has not been computed yet.
+    /// Items of the agent's memory, as they were last computed; `None` if they were never computed.
     items: Option<MemoryItems>,
 }
 
@@ -71,8 +70,8 @@ pub(super) struct OwnCall {
     pub group: bool,
     /// `seq` of the turn in which the agent opened the call.
     pub turn: u64,
-    /// Index, in its turn, of the model's native call from which this call was made; `None` if it
-    /// was made from no native call.
+    /// The native call from which this call was made, as an index into the native calls of the
+    /// turn. `None` if no native call led to this call.
     pub native: Option<usize>,
     /// Index of the action that opened the call, among all actions of its turn; `None` if the turn
     /// has no such action.

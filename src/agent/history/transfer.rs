@@ -25,10 +25,10 @@ struct TransferLine {
     payloads: Vec<String>,
 }
 
-/// Encodes the part of `thread` that `agent` may read, as lines of JSON. This part consists of the
-/// messages of the thread, and of the agent's own turns with their results. Model text of other
-/// agents is left out. From other threads of the tree, only the agent's own messages and the
-/// refusals of its payloads are included.
+/// Encodes for `agent` the records of `thread`, as lines of JSON. The lines contain the messages of
+/// the thread, and the agent's own turns with their results, but no model text of other agents.
+/// From other threads of the tree, the lines contain only the agent's own messages and the refusals
+/// of its payloads.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

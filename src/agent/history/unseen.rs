@@ -32,8 +32,8 @@ pub enum UnseenReason {
     /// The message went between other listeners, and this agent remembers only messages that it
     /// sent or received.
     AmongOthers,
-    /// The message is another request to the agent, which waits until the call of this turn has
-    /// ended.
+    /// The message is another request to the agent. This request waits until the call of the
+    /// present turn has ended.
     Waiting,
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.

@@ -147,8 +147,8 @@ impl AgentFinals {
     }
 
     /// Returns the name of the property that contains the report in the JSON form of the final
-    /// payload `name`. The arguments of a tool call of the model's API have this form. Returns
-    /// `None` if the payload contains no report.
+    /// payload `name`. The arguments of a native call have this form. Returns `None` if the payload
+    /// contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -175,8 +175,8 @@ impl AgentFinals {
         self.check_format(&report.read(&payload), place)
     }
 
-    /// Fails if a report does not have the configured format. Does not check whether the report
-    /// states success, because the system decides elsewhere whether the call succeeded.
+    /// Fails if a report is empty or does not have the configured format. Does not check whether
+    /// the report claims success: the model does not decide whether the call succeeded.
     pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -239,8 +239,8 @@ impl AgentFinals {
     }
 
     /// Returns the parameters of the native tool for the final payload `name`. `schema` is the JSON
-    /// schema of the payload, in which the report is a text. If the agent's reports are JSON, the
-    /// schema of the reports replaces this text.
+    /// schema of the payload, in which the report is a string. If the agent's reports are JSON, the
+    /// parameters contain the schema of the reports in place of this string.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -250,10 +250,10 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the JSON arguments of a tool call of the model's API to the JSON form of the final
-    /// payload `name`. The schema of the arguments comes from [`AgentFinals::parameters`]. A final
-    /// payload contains its report as text, so a report that the model wrote as another JSON value
-    /// becomes a text.
+    /// Converts the JSON arguments of a native call to the JSON form of the final payload `name`.
+    /// The arguments match the schema that [`AgentFinals::parameters`] returns. If the agent's
+    /// reports are JSON, the model may write the report as any JSON value. The function then
+    /// converts the report to a string, because a final payload contains its report as text.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {
@@ -284,8 +284,8 @@ pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Fails if the model wrote a `status` with its report, because the system decides whether the call
-/// succeeded.
+/// Fails if the model wrote a `status` with its report. A status is refused, because the system and
+/// not the model decides whether the call succeeded.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),

@@ -31,9 +31,9 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn. Its root elements are the payloads that the agent may
-    /// write, and the elements `names`, which contain text. These elements are the slots of the
-    /// turn, into which the model writes its reports.
+    /// Returns the grammar of one turn. Its root elements are the payloads that the agent may write
+    /// and the slots of the turn. A slot is an element with text, into which the model writes a
+    /// report. `names` are the names of the slots.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -54,8 +54,9 @@ impl GrammarWords {
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and
-/// `send-to-thread` contain another payload, which goes to a peer or to the agent itself. The
-/// grammar lists the possible inner payloads, so that the agent may omit their namespaces.
+/// `send-to-thread` contain another payload, which goes to a peer or to the agent itself. For each
+/// of the two, the grammar lists the possible inner payloads, so that the agent may omit the
+/// namespaces of inner payloads.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -79,7 +80,7 @@ pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     GrammarWords { shapes, reasoning, reserved: reserved(vocabulary, schemas) }
 }
 
-/// Returns the payload names that only the core may write.
+/// Returns the local names of elements that only the core may write.
 fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
     // A core payload that the config does not allow is unknown to this agent, so an element with

@@ -227,9 +227,8 @@ impl AgentProtocol {
         self.prompt_input.finals.of_text().is_some()
     }
 
-    /// Returns the position of each payload in the model's text. For a payload that the schema
-    /// refuses, this is the position of the first mistake. For any other payload, this is the
-    /// position of its first character.
+    /// Returns the location of each payload in the model's text. If the schema refuses the payload,
+    /// this is the location of the first mistake, otherwise of the payload's first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -260,9 +259,9 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether a native call may be missing from an answer that reached its maximum length. True
-    /// for every agent with native calls, because a cut-off native call leaves no trace in the
-    /// answer. But false if the answer contains a final payload, which ends the agent's task.
+    /// Whether a native call may be missing from an answer that reached its maximum length, because
+    /// a native call that was cut off leaves no trace in the answer. Always false for an agent
+    /// without native calls, and for an answer with a final payload, which ends the agent's task.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
@@ -270,9 +269,9 @@ impl AgentProtocol {
     }
 
     /// Adds feedback about the turn as a whole: that the answer was cut off, that the model
-    /// declined to answer, or that the turn contains no action. `silent` states that the model's
-    /// text contains neither notes nor reasoning. A turn that consists only of notes and reasoning
-    /// gets no feedback about a missing action.
+    /// declined to answer, or that the turn contains no action. A missing action gets no feedback
+    /// if the model wrote a note as a payload, or if its text contains only reasoning. `silent`
+    /// states that the model's text contains neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -312,9 +311,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Appends an explanation of how to write an action to the turn's last refusal. Does so only
-    /// with the transport `xml`, for a turn without actions in which only elements with unknown
-    /// names were refused.
+    /// Adds an explanation of how to write an action to the turn's last refusal. Does nothing
+    /// unless the transport is `xml`, the turn contains no actions, and every refusal concerns an
+    /// element with an unknown name.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

@@ -22,12 +22,12 @@ pub struct TurnAction {
 /// incomplete because the provider cut the answer off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
-/// A native call of a turn, with the digest of the payload or refusal that it led to.
+/// A native call of a turn, with the digest by which the record identifies the result of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call, or of the text of the refused call. By
-    /// this digest, the record shows which message or refusal the call led to.
+    /// Digest of the payload that was made from the call or, if the call was refused, of the text
+    /// of the call. The record shows by this digest which message or refusal the call led to.
     pub digest: Digest,
 }
 
@@ -43,8 +43,8 @@ pub struct ParsedTurn {
     /// Findings for the record of the turn, including those that the agent gets as feedback.
     /// Warnings are recorded separately.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback. A finding about a broken action is not here but in
-    /// `broken`, together with the action.
+    /// Findings that the agent gets as feedback. Findings about broken actions are not in this
+    /// list: each of them is in `broken`, together with its action.
     pub feedback: Vec<Finding>,
     /// Findings about payloads that were accepted in spite of a mistake. These findings are
     /// recorded but not sent to the agent.
@@ -177,9 +177,9 @@ impl ParsedItems {
         }
     }
 
-    /// Returns whether a text that the provider cut off ends inside a broken action. If it does,
-    /// also states the cut-off in the refusal of this action, except if the action is an unclosed
-    /// final report.
+    /// Whether the model's text, which the provider cut off, ends inside a broken action. If it
+    /// does, adds to the refusal of this action that the answer was cut off. The refusal of an
+    /// unclosed final report stays unchanged.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

@@ -9,9 +9,10 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item of a turn is part of the answer. Text is always part of it. An unknown element,
-/// such as HTML in Markdown, is part of it unless it contains an action, or has a name that equals
-/// or resembles that of an action or a slot.
+/// Whether an item of a turn is part of the answer. Text is always part of the answer. An unknown
+/// element, such as HTML in Markdown, is usually part of it, too. Exceptions are an unknown element
+/// that contains an action, and one whose name equals or resembles the name of an action or of a
+/// slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -24,8 +25,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the agent's call with the text of a turn. Does nothing if the model stopped early, or if
-/// the turn contains an action or a finding.
+/// Ends the agent's call with the text of a turn. Does nothing if the text is empty, if the model
+/// did not end the answer normally, or if the turn contains an action, a refusal or a finding.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

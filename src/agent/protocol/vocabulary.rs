@@ -69,8 +69,8 @@ impl AgentVocabulary {
     }
 
     /// Returns the vocabulary for a call with a goal, which is a task from a workflow. Only the
-    /// payload `answer` ends such a call. If `delegate` is given, the agent can delegate tasks of
-    /// the goal with that payload.
+    /// payload `answer` ends such a call. If `delegate` is given, the agent can delegate parts of
+    /// the goal with the payload `delegate`.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -120,8 +120,8 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// Returns the vocabulary as it was in the given renderer version. Leaves out payload names
-    /// that this version does not mention, and has the descriptions and examples of this version.
+    /// Returns the vocabulary as it was in the given renderer version: without payload names that
+    /// this version does not mention, and with the descriptions and examples of this version.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -166,9 +166,9 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the first payload name that has an example and whose payload goes to the agent
-    /// itself or to a peer; `None` if there is no such name. Prompts use this example wherever they
-    /// show a payload for another thread.
+    /// Returns the payload name whose example prompts use wherever they show a payload for another
+    /// thread: the first name that has an example and whose payload goes to the agent itself or to
+    /// a peer. Returns `None` if there is no such name.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
@@ -218,9 +218,9 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// Removes the declaration of the default namespace from the root element of an example. If the
-/// root declares no default namespace, or if the example declares other namespaces, returns it
-/// unchanged.
+/// Removes the declaration of the default namespace from the root element of an example. Returns
+/// the example unchanged if its root element declares no default namespace, or if the example
+/// declares other namespaces.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

@@ -12,8 +12,9 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. Renderer versions before the eighth also list the tools. Later
-/// versions do not, because the tool definitions already describe them.
+/// Explains how tools are called. In renderer versions before the eighth, the section also lists
+/// the tools. In later versions it does not, because the tool definitions in the request already
+/// describe the tools.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
@@ -209,8 +210,8 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the prompt section about the slot, the element for the final report, if the report is a
-/// whole final payload as XML.
+/// Writes the prompt section about the slot, the element for the final report. This form of the
+/// section is for agents whose final report is a whole final payload as XML.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

@@ -287,9 +287,8 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// Writes how many actions a response may contain: at most `most`. `word` is the noun for an
-/// action. The model should write at least one action, so the text for a maximum of one is
-/// `EXACTLY ONE`.
+/// Writes how many actions a response may contain: `EXACTLY ONE` if `most` is at most 1, otherwise
+/// `AT MOST` this number. `word` is the noun for an action.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -334,7 +333,8 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// States how many actions one turn may contain: at most `most`. `word` is the noun for an action.
+/// States how many actions one turn may contain: exactly one if `most` is at most 1, otherwise at
+/// most this number. `word` is the noun for an action.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),
@@ -371,8 +371,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Fills the template of an example for a core payload. Where the template needs another payload,
-/// the example of that payload comes from the agent's vocabulary.
+/// Fills the template of an example for a core payload. If the template needs another payload
+/// inside the core payload, uses an example from the agent's vocabulary.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

@@ -46,9 +46,9 @@ pub(super) struct OwnNames {
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Pairs of texts that differ between the fork and its source, in addition to the ids of the
-    /// root threads. The first text of each pair is from the fork. The texts are nonces of turns,
-    /// and ids and times of timers.
+    /// Further pairs of texts that differ between the fork and its source: nonces of turns, and ids
+    /// and times of timers. The first text of each pair is from the fork. The ids of the root
+    /// threads are in `fork` and `source` instead.
     others: Vec<(String, String)>,
 }
 
@@ -70,8 +70,8 @@ impl ForkedNames {
     }
 
     /// Returns the message with each text of the fork replaced by its counterpart in the source.
-    /// Opaque blocks are not changed: their provider has signed them, so they are the same in both
-    /// prompts.
+    /// Leaves opaque blocks unchanged: the provider has signed them, so they are the same in the
+    /// fork and in the source.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -131,9 +131,8 @@ impl ModelAgent {
         }))
     }
 
-    /// Returns the nonces and timers that occur in the thread of `delivery`, but not in the source
-    /// of the fork to which the thread belongs. Returns empty lists if the thread belongs to no
-    /// fork.
+    /// Returns the nonces and timers in the thread of `delivery` that differ from those in the
+    /// source of the fork. Returns empty lists if the thread belongs to no fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -162,8 +161,9 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digest that the request of a fork's turn would have had in the source. Returns
-    /// `None` if the agent's model lacks the route that answered the source's turn.
+    /// Computes the digest that the request of the fork's turn would have if the turn had been
+    /// taken in the source. `turn` is the corresponding turn of the source. Returns `None` if the
+    /// agent's model lacks the route that answered `turn`.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -195,8 +195,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of a source's turn, at no cost. Each id and nonce of the source in
-/// the answer is replaced by its counterpart in the fork.
+/// Returns the recorded answer of `turn`, a turn of the source, at no cost. Each id and nonce of
+/// the source in the answer is replaced by its counterpart in the fork.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

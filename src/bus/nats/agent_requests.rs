@@ -24,8 +24,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host already has: everything up to `position`. The pump sent
-/// the digest `mark` with that part, and only the pump can interpret the digest.
+/// The part of a thread that an agent host already has: everything up to `position`. When the pump
+/// sent this part, it also sent the digest `mark`. Only the pump can interpret the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -140,7 +140,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
 }
 
 /// Returns the journal position and the digest of a [`ThreadMark`] from the headers of a thread
-/// request, or of the response to such a request. Returns `None` if one of the two is missing.
+/// request, or of the response to a thread request. Returns `None` if the position or the digest is
+/// missing.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;
@@ -179,9 +180,8 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request. The body of a reservation is JSON, and other requests have
-    /// an empty body. For [`AgentRequest::Answer`], the sender uses a part of the agent's answer as
-    /// the body instead.
+    /// Returns the body of the request: JSON for a reservation, and nothing for other requests. A
+    /// request [`AgentRequest::Answer`] is sent with another body: a part of the agent's answer.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();

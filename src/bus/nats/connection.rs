@@ -26,8 +26,8 @@ pub struct NatsConnection {
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Whether a task is sending messages. This task also sends the messages that are queued before
-    /// it ends, so no second task is started.
+    /// Whether a task is sending messages. Messages that are queued while the task runs are sent by
+    /// the same task, so no second task is started.
     is_sending: bool,
     /// Senders whose receivers wait until all messages are sent. Dropping a sender ends the wait of
     /// its receiver.

@@ -73,8 +73,8 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends the attempts whose deliveries this pump was not permitted to publish. No other event
-    /// would end these attempts.
+    /// Ends the attempts whose deliveries NATS did not permit this pump to publish. Nothing else
+    /// would end these attempts, because no listener has received their deliveries.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };

@@ -42,9 +42,9 @@ pub const OFFSET: &str = "Organism-Offset";
 /// Header with a journal position. In a request for a thread, the agent host already has the thread
 /// up to this position. In the response, the transferred part begins after this position.
 pub const AFTER: &str = "Organism-After";
-/// Header of the response to a request for a thread: digest that identifies the transferred part of
-/// the thread. The host sends the digest, together with [`AFTER`], in its next request for the
-/// thread.
+/// Header of the response to a request for a thread: digest that identifies the thread up to the
+/// end of the transferred part. In its next request for the thread, the host sends this digest
+/// back, together with [`AFTER`].
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
 /// Header of one part of a thread or of an answer that is sent in several parts: size in bytes of
 /// all parts together.
@@ -56,13 +56,14 @@ pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
-/// Header of a message with the state of a model call. Its presence shows that the agent host also
-/// sends the text that models write, to each pump that requests this text.
+/// Header of a message with the state of a model call. If the header is present, the agent host
+/// also sends the text that models write, to each pump that requests this text.
 pub const STREAMS: &str = "Organism-Streams";
 /// Header of a message with a piece of the text that a model writes. Names the part of the answer
 /// to which this piece belongs: `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a message with a piece of a model's text: number of events that were lost before it.
+/// Header of a message with a piece of a model's text: number of events that were lost before this
+/// piece.
 pub const LOST: &str = "Organism-Lost";
 /// Header of a request for the text that models write: token of the requesting pump. The pump's
 /// reply subjects contain the same token.

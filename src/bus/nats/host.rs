@@ -49,8 +49,8 @@ pub(super) struct NatsShared {
     /// Whether the host must publish a probe, because the listener is reachable again. Replicas
     /// respond to the probe with their lease.
     is_probe_due: AtomicBool,
-    /// Number of attempts that are no longer in the in-flight table, but whose end is not yet
-    /// reported to the sink.
+    /// Number of attempts whose end is not yet reported to the sink, although the in-flight table
+    /// no longer contains them.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
@@ -177,9 +177,9 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps this host from counting as idle until the returned guard is dropped. Take the guard
-    /// before you remove an entry from the in-flight table. A drain then waits until the result of
-    /// the attempt is reported.
+    /// Keeps this host from counting as idle until the returned guard is dropped. The caller must
+    /// take the guard before it removes an entry from the in-flight table. Otherwise a drain could
+    /// end before the result of the attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -227,8 +227,8 @@ impl NatsShared {
 
     /// Publishes a delivery whose token is in the in-flight table. If `recalled` is set, sends the
     /// delivery to the replica that remembers the messages of the call. Otherwise sends it to the
-    /// queue group of all replicas. A request for a preview goes to the queue group of those
-    /// replicas that support previews.
+    /// queue group of all replicas or, if it requests a preview, to the queue group of the replicas
+    /// that support previews.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -451,8 +451,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Checks that an answer names the attempt on whose subject it arrived, and returns the answer.
-    /// If it names another attempt, reports it to the sink as a stray answer and returns `None`.
+    /// Returns the answer if it names the attempt on whose subject it arrived. If the answer names
+    /// another attempt, reports it to the sink as a stray answer and returns `None`.
     fn named(
         &self,
         token: AttemptToken,

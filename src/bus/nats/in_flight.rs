@@ -33,7 +33,7 @@ pub(super) struct InFlightTable {
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
-    /// Whether a cancelled attempt stays in flight for as long as its replica renews the lease.
+    /// Whether a cancelled attempt stays in flight as long as its replica renews the lease.
     waits_for_end: bool,
 }
 
@@ -57,16 +57,17 @@ struct InFlightAttempt {
     sent: SentDelivery,
 }
 
-/// The form in which a delivery was published, and the messages of the call that the answering
-/// replica will remember.
+/// The form in which a delivery was published, and the messages that the replica will remember
+/// after its answer.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Number and last id of the call's messages that the replica remembers after its answer to
-    /// this attempt. `None` if the attempt does not affect the replica's memory.
+    /// The messages of the call that the replica remembers after its answer to this attempt: their
+    /// number, and the id of the last one. `None` if the attempt does not affect the replica's
+    /// memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only the new messages of the call were published; otherwise
-    /// `None`. The host publishes the complete delivery later if the first publication does not
-    /// reach the replica that has the earlier messages.
+    /// The complete delivery, if only its new messages were published; otherwise `None`. If the
+    /// published part does not reach the replica that has the earlier messages, the host publishes
+    /// the complete delivery.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -208,8 +209,8 @@ impl InFlightTable {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and the number of the attempt with this token, if the attempt is in flight,
-    /// or was given up but may still be answered. Otherwise returns `None`.
+    /// Returns the call and the number of the attempt with this token. Returns `None` unless the
+    /// attempt is in flight, or was given up but may still be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
@@ -267,16 +268,16 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the number and the last id of the call's messages that the replica will remember
-    /// after its answer to the attempt `token`. Returns `None` if the attempt does not affect the
-    /// replica's memory, or is not in flight.
+    /// Returns which messages of the call the replica will remember after its answer to the attempt
+    /// `token`: their number, and the id of the last one. Returns `None` if the attempt does not
+    /// affect the replica's memory, or is not in flight.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery may not have arrived because of a permission error. Each
-    /// of these deliveries was published within the period `published` with only the new messages
-    /// of its call, and no replica has acknowledged it.
+    /// Returns the attempts whose delivery a permission error may have stopped. This is possible if
+    /// the delivery was published in the period `published`, with only its new messages, and no
+    /// replica has acknowledged it.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -284,11 +285,11 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt whose delivery was published with only its new
-    /// messages. Returns [`PartialDelivery::Open`] with the complete delivery, which the caller
-    /// must publish on the connection with the number `connection`. If the attempt was cancelled,
-    /// removes the attempt and returns [`PartialDelivery::Cancelled`]. Returns `None` if the
-    /// complete delivery was already published.
+    /// Takes the complete delivery of an attempt that was published with only its new messages.
+    /// Returns [`PartialDelivery::Open`] with this delivery. The caller must then publish it on the
+    /// connection with the number `connection`. If the attempt was cancelled, removes the attempt
+    /// and returns [`PartialDelivery::Cancelled`]. Returns `None` if the complete delivery was
+    /// already published, or if the attempt is not in flight.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -326,11 +327,11 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Gives up attempts that will get no answer, and returns each with the reason. An attempt is
-    /// given up if it was cancelled and its deadline has passed, or if its replica has stopped
-    /// renewing the lease. An attempt without a lease is given up if the connection on which it was
-    /// published has broken. `connection` is the number of the current connection. While
-    /// disconnected, `connection` is `None`, and no attempt is given up.
+    /// Gives up attempts that will get no answer, and returns each with the reason. There are three
+    /// reasons: the attempt was cancelled and its deadline has passed; its replica has stopped
+    /// renewing the lease; or it has no lease, and the connection on which it was published has
+    /// broken. `connection` is the number of the current connection. While disconnected,
+    /// `connection` is `None`, and no attempt is given up.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

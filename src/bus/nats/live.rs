@@ -50,9 +50,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call to the live channel and to the sink. An agent host has
-    /// reported this state for the attempt with `token`. If the attempt is not in flight, drops the
-    /// state.
+    /// Passes the state of a model call, which an agent host has reported, to the live channel and
+    /// to the sink. Drops the state if the attempt with `token` is not in flight.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -68,9 +67,9 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes the piece of a model's text in `message` to the live channel. Returns false if
-    /// `message` contains no such text. Drops the text, but still returns true, if the attempt with
-    /// `token` is not in flight.
+    /// Passes a piece of a model's text from `message` to the live channel. If the attempt with
+    /// `token` is not in flight, drops the text instead. Returns whether `message` contains such
+    /// text.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -98,8 +97,8 @@ impl NatsShared {
     }
 }
 
-/// The live events of an agent host (states and text of model calls), and the pumps that requested
-/// the text.
+/// The live events of an agent host, which are states and text of model calls, and the pumps that
+/// requested the text.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
@@ -137,8 +136,8 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which this relay started. If a model call entered its state before this time, the
-    /// host may have reported the state to the pump already, without the relay.
+    /// Time at which this relay started. A state that a model call entered before this time may
+    /// already have been sent to the pump without the relay.
     opened: Time,
 }
 
@@ -189,8 +188,9 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
-    /// end, or `None` if the relay continues. The relay's queue may still contain model states from
-    /// before the end. The caller must report these. Later states are reported without the relay.
+    /// end, or `None` if the relay continues. States of model calls from before the end may still
+    /// be in the relay's queue, and the caller must report them. Later states are reported without
+    /// the relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -202,16 +202,15 @@ impl HostTexts {
         Some(Time::now())
     }
 
-    /// Whether `state` is equal to the state of this attempt that was last sent to the subject
-    /// `reply`.
+    /// Whether `state` was the last state of this attempt that was sent to the subject `reply`.
     fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
         let reported = self.reported();
         let last = reported.get(&(source.call, source.attempt));
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Records that a state of an attempt was reported. Also removes the records of attempts that
-    /// this host no longer handles: those for which `is_held` returns false.
+    /// Records that a state of an attempt was reported. Also removes the entries of attempts for
+    /// which `is_held` returns false, because this host no longer handles them.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -231,8 +230,8 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Records which pump sent `message`, and returns true, if the message requests the text of
-    /// models. Otherwise returns false.
+    /// Returns whether `message` requests the text of models. If it does, records which pump sent
+    /// it.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -244,8 +243,8 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that requested the text of models. Returns when no pump has
-    /// requested it recently.
+    /// Sends events to the pumps that requested the text of models. Returns when the last such
+    /// request is no longer recent.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
@@ -296,7 +295,8 @@ impl RemoteSink {
     }
 
     /// Reports a state of a model call to the pump of its attempt. Does nothing if the model call
-    /// entered this state before the relay started, and the state was already reported to the pump.
+    /// entered this state before the relay started, and the pump already got a report of this
+    /// state.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

@@ -51,8 +51,8 @@ impl ReplicaDenial {
     }
 }
 
-/// Subject of a replica that remembers messages of a call, and the number of these messages. A
-/// delivery on this subject leaves these messages out.
+/// Subject of a replica that remembers messages of a call, and the number of messages that it
+/// remembers. A delivery on this subject omits the remembered messages.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -75,8 +75,8 @@ impl ReplicaMemory {
     }
 
     /// Removes the entry for the delivery's call, and returns the subject of the replica that
-    /// remembers the call's messages. Returns `None` if all messages must be sent. This is so for a
-    /// retry of the delivery, because the first delivery has removed the entry.
+    /// remembers the call's messages. Returns `None` if the delivery must be sent with all
+    /// messages. This is always so for a retry, because the first delivery has removed the entry.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -90,9 +90,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that the headers of an answer name for the next delivery of its call.
-/// Returns `None` if they name no subject. Also returns `None` if the subject is no inbox of the
-/// listener, because the pump must not publish deliveries to any other subject.
+/// Returns the subject that an answer names for the next delivery of its call. `headers` are the
+/// headers of the answer. Returns `None` if they name no subject, or a subject that is no inbox of
+/// the listener: the pump must not publish deliveries to any other subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -106,8 +106,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Describes, for the in-flight table, how a delivery is published: with only the new messages
-    /// if `is_partial`, otherwise with all its messages.
+    /// Describes a delivery for the in-flight table. If `is_partial` is true, only the new messages
+    /// of the delivery are published, otherwise all its messages.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -117,8 +117,7 @@ impl NatsShared {
     }
 
     /// Records that a replica remembers the messages of a call, if the replica's answer states
-    /// this. Does nothing for agents, because their hosts read the whole thread instead of
-    /// remembering calls.
+    /// this. Does nothing for agents: their hosts remember no calls, but read the whole thread.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -136,11 +135,11 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery again, with all its messages. Called when the first publication, which
-    /// contained only the new messages, did not reach the replica that remembers the others. The
-    /// attempt stays the same, because no handler has begun to work on the delivery. If the attempt
-    /// was cancelled, ends the attempt instead. Returns false if the delivery was already published
-    /// with all its messages.
+    /// Publishes a delivery again, with all its messages. Necessary if the delivery was published
+    /// with only its new messages, but did not reach the replica that remembers the earlier
+    /// messages. The attempt stays the same, because no handler has begun to work on the delivery.
+    /// If the attempt was cancelled, ends the attempt instead. Returns false if the delivery was
+    /// already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -169,9 +168,9 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes deliveries again, with all their messages, if the servers denied their publication
-    /// on the subject of a replica. No reply reports such a denial, so this function reads the
-    /// permission errors of the connection.
+    /// Publishes deliveries again, with all their messages, if the servers did not permit their
+    /// publication on the subject of a replica. The servers report a denied publication only as a
+    /// permission error of the connection, so this function reads these errors.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

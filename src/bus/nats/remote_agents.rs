@@ -45,9 +45,9 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position up to which the agent host already has the thread; this part begins after it. If
-    /// the pump does not recognize the records that the host has, this part begins at the start of
-    /// the thread, and the position is 0.
+    /// Position after which this part begins. This is the position up to which the agent host
+    /// already has the thread. If the pump does not recognize the records that the host has, this
+    /// position is 0, and the part begins at the start of the thread.
     pub after: Position,
     pub text: Vec<u8>,
     /// Digest that identifies the thread up to the end of the part. The agent host sends this
@@ -150,8 +150,8 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. For an attempt
-    /// that was given up, drops the encoded thread. Also drops the received parts of such an
-    /// attempt's answer if no further part has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
+    /// that was given up, drops the encoded thread. If no further part of the attempt's answer has
+    /// arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], also drops the received parts.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -202,7 +202,7 @@ impl RemoteAgentAttempts {
 
 impl NatsShared {
     /// Handles a request of an agent host. `at` is the attempt's token in the subject of the
-    /// request, if any. There may be no attempt with this token.
+    /// request, if the subject contains one. The attempt with this token may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,

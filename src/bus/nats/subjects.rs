@@ -104,8 +104,8 @@ impl ListenerSubjects {
     }
 }
 
-/// Meaning of the subject of a message. The message concerns either the whole listener, or
-/// operations that the servers denied to it, or one attempt.
+/// Meaning of the subject of a message. The subject states whether the message concerns the whole
+/// listener, operations that the servers denied to the listener, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

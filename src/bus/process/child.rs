@@ -28,9 +28,9 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// The child's entry in the register of child processes, which keeps [`children::reap_orphans`]
-    /// from collecting the child's exit code. Rust drops fields in the order of their declaration,
-    /// so the entry is declared after `process` and lasts longer.
+    /// The child's entry in the register of child processes. While the entry exists,
+    /// [`children::reap_orphans`] does not collect the child's exit code. Rust drops fields in the
+    /// order of their declaration, so this field is declared after `process` and outlives it.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -144,9 +144,9 @@ impl Child {
     }
 
     /// Ends a child process whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the
-    /// child to exit. If it does not, sends SIGTERM to its process group and waits once more for
-    /// the same time. In both cases, then kills the processes of the group that still run. Returns
-    /// a description of the child's end, as [`Self::gone`] does.
+    /// child to exit. If the child does not exit in this time, sends SIGTERM to its process group
+    /// and waits for the same time again. At the end, always kills the processes of the group that
+    /// still run. Returns a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;

@@ -41,11 +41,11 @@ pub(super) struct ChildIo<'a> {
     written: usize,
     serving: Option<(CallId, Attempt)>,
     /// The messages of the call that the child will remember, if its answer to the current delivery
-    /// states that it keeps them. `None` if the delivery requests a preview, which is a description
-    /// of what the call would do.
+    /// states that it keeps these messages. `None` if the delivery requests a preview, which is a
+    /// description of the effects that the call would have.
     mark: Option<MemoryMark>,
-    /// The current delivery with all its messages, if the child was sent only the new ones. The
-    /// child may then request the others. `None` if the child was sent all messages.
+    /// The complete current delivery, if only its new messages were sent to the child. The child
+    /// may then request the earlier messages. `None` if the child got all messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -181,9 +181,9 @@ impl<'a> ChildIo<'a> {
         self.is_warned_of_frame = false;
     }
 
-    /// Sends the current delivery again, with all its messages, to a child that has reported that
-    /// it does not have the earlier ones. The attempt stays the same, because the child's handler
-    /// has not begun to work on the delivery.
+    /// Sends the current delivery again, with all its messages. Called if the child was sent only
+    /// the new messages and reports that it lacks the earlier messages. The attempt stays the same,
+    /// because the child's handler has not begun to work on the delivery.
     fn write_complete_delivery(&mut self) -> Result<(), AttemptFailure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();
@@ -289,9 +289,9 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names an attempt other than the current one. At the third such
-    /// answer, kills the child, so that its process is replaced, and returns the reason. Otherwise
-    /// returns `None`, and the exchange of frames continues.
+    /// Handles an answer that names another attempt than the current one. After the third answer of
+    /// this kind, kills the child, so that its process is replaced, and returns the reason.
+    /// Otherwise returns `None`, and the exchange of frames continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;

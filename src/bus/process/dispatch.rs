@@ -43,8 +43,8 @@ struct DispatchState {
     /// process is warm.
     idle: Vec<usize>,
     /// For each answered call whose messages a process remembers, the instance of this process. The
-    /// hand-over of the call's next delivery removes the entry. So a retry of that delivery finds
-    /// no entry, and is sent with all messages.
+    /// entry is removed when the call's next delivery is handed over. So a retry of that delivery
+    /// finds no entry, and is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
@@ -158,11 +158,12 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Assigns a delivery to an instance of the listener. Chooses an idle instance, whose process
-    /// waits for a delivery. If no instance is idle, chooses an instance without a delivery whose
-    /// process is not ready yet. Among those, an instance whose restarts are used up comes last,
-    /// and an instance whose process runs comes first. Returns the reason as an error if the host
-    /// drains, if the restarts of all instances are used up, or if every instance has a delivery.
+    /// Assigns a delivery to an instance of the listener. Prefers an idle instance, whose process
+    /// waits for a delivery. If no instance is idle, chooses an instance that has no delivery and
+    /// whose process is not ready yet. Of these instances, prefers one whose process runs; an
+    /// instance whose restarts are used up is the last choice. Returns the reason as an error if
+    /// the host drains, if the restarts of all instances are used up, or if every instance has a
+    /// delivery.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -220,9 +221,9 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Removes and returns the delivery that this instance must begin. Takes the delivery from the
-    /// instance's own mailbox. If this mailbox is empty, takes it from the mailbox of an instance
-    /// whose process does not run. Returns `None` if there is no such delivery either.
+    /// Removes and returns the delivery that this instance must begin. This is the delivery in the
+    /// instance's own mailbox or, if that mailbox is empty, in the mailbox of an instance whose
+    /// process does not run. Returns `None` if all these mailboxes are empty.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -308,8 +309,9 @@ impl InstanceHandle {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child of this instance as gone. If the mailbox contains a delivery, moves it to an
-    /// idle instance, if any. Returns whether this instance must end.
+    /// Marks the child of this instance as gone. If the mailbox contains a delivery and another
+    /// instance is idle, moves the delivery to that instance. Returns whether this instance must
+    /// end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();

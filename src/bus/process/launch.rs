@@ -57,7 +57,7 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
 }
 
 /// Returns the first `organism` program in the folder of this program or on `PATH`. Returns `None`
-/// if no such program is found, or if it cannot launch listeners.
+/// if there is no such program, or if the first one cannot launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -75,9 +75,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` can launch listeners, because it has the hidden subcommand [`VERB`]. The test
-/// lets `program` launch itself with `--version`, and checks that this succeeds. Returns false
-/// without a test if `program` is the running program.
+/// Whether `program` can launch listeners, because it has the hidden subcommand [`VERB`]. To test
+/// this, lets `program` launch itself with `--version`, and checks that this succeeds. Returns
+/// false without a test if `program` is the running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -116,9 +116,9 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 /// Runs `start` on the permanent thread that starts all children. `start` can use the Tokio runtime
 /// of the caller.
 ///
-/// The kernel sends a child the death signal when the *thread* that started the child ends, even if
-/// the process continues. A thread of a runtime may end at any time. The thread that starts all
-/// children ends only with the process.
+/// A permanent thread is necessary, because the kernel sends a child the death signal when the
+/// *thread* that started the child ends, even if the process continues. A thread of a runtime may
+/// end at any time. The permanent thread ends only with the process.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -153,8 +153,8 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 
 /// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
 /// requests that the kernel kill this process when its parent thread ends. If the process `parent`
-/// has already ended, the kernel would never do so. In this case, returns `Ok` and does not run
-/// `program`.
+/// ended before this request, the kernel will never kill this process. In this case, returns `Ok`
+/// and does not run `program`.
 ///
 /// # Errors
 ///

@@ -52,8 +52,8 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// If `None`, this program launches them, provided that it has called [`use_this_program`]. If
-    /// it has not, an `organism` program beside this program or on `PATH` launches them.
+    /// If `None`, this program launches them if it has called [`use_this_program`]; otherwise, an
+    /// `organism` program beside this program or on `PATH` launches them.
     pub launcher: Option<PathBuf>,
     /// Identity of the pump that runs the processes, which get it in the environment variable
     /// [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.

@@ -9,8 +9,8 @@ use crate::limits;
 /// Limits on restarts of a listener's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. If the process ends again after so many
-    /// restarts, the instance waits for the length of `window` before it starts the process.
+    /// Maximum number of restarts within `window`. When these restarts are used up and the process
+    /// ends again, the instance waits for the length of `window` before the next start.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. It doubles with each restart in the window, up to

@@ -29,7 +29,7 @@ enum WatchChoice {
     Quit,
 }
 
-/// Calls that the command has shown. It shows none of them again.
+/// Calls that the command has shown and must not show again.
 #[derive(Debug, Default)]
 struct ShownCalls(BTreeSet<MessageId>);
 
@@ -40,9 +40,9 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Returns whether a call still waits after a decision that was refused with `refusal`. True if
-    /// the refusal is temporary, for example because the organism is busy. The command then shows
-    /// the call again.
+    /// Whether a call still waits after a decision. `refusal` is the refusal of the decision, if
+    /// any. The call still waits if the refusal is temporary, for example because the organism is
+    /// busy. The command then shows the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
@@ -151,8 +151,8 @@ fn line() -> anyhow::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Sends a decision, and prints its result. Returns the refusal if the decision was refused, for
-/// example because another operator has decided meanwhile. Returns `None` if it was accepted.
+/// Sends a decision, and prints its result. Returns `None` if the decision was accepted. Otherwise
+/// returns the refusal, for example because another operator has decided meanwhile.
 fn decide(
     config: &ConfigArg,
     message: MessageId,

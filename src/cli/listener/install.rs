@@ -76,8 +76,9 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the failure for a directory that already has files of the listener. Advises an update if
-/// an installed version of this listener is there. Otherwise advises another directory.
+/// Makes the failure for a directory that already has files of the listener. If these files are an
+/// installed version of this listener, the failure advises an update. Otherwise, it advises another
+/// directory.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();

@@ -82,9 +82,9 @@ impl ConfigFile {
     }
 }
 
-/// Returns the reason why the file must not be replaced: it cannot be written, or a replacement
-/// would also change the file's owner, or would leave the old text under other names of the file
-/// (hard links).
+/// Checks that the file may be replaced. Otherwise, returns the reason: the file is not a regular
+/// file or is read-only, a replacement would change the file's owner, or the file has further names
+/// (hard links) under which the old text would remain.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

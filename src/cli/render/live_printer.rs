@@ -6,8 +6,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Printer of the states of model calls, and of the text of answers while it streams. Begins a new
-/// line with the name of the agent each time the text continues with another answer.
+/// Printer of live events: the states of model calls, and the text of answers while the text
+/// streams. When the text of another answer begins, first prints a line with the name of the agent.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
@@ -87,9 +87,9 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the white space after it. A new word begins the next row if it does not
-    /// fit into the rest of the present row. If the beginning of the word is already printed, the
-    /// rest follows it in the same row.
+    /// Appends a word with the white space after it. If a new word does not fit into the present
+    /// row, but fits into an empty row, begins the next row with the word. A word whose beginning
+    /// is already printed continues in the present row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);
@@ -131,8 +131,8 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns of a row without its margin. One column stays empty, because
-    /// some terminals draw the margin wider.
+    /// Returns the number of columns in a row that text can use. The margin takes the other
+    /// columns, except one column that stays empty, because some terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

@@ -12,7 +12,7 @@ use super::held::barred;
 use super::table::table;
 use super::{RenderOutput, clean, count, micros};
 
-/// Maximum lines shown of a payload. `--full` shows all lines.
+/// Maximum number of lines that the report shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 40;
 
 /// Draws a report. A text that another party wrote is drawn behind a bar, or on a single line

@@ -13,13 +13,13 @@ use crate::thread::TimerEnd;
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, wrap};
 
-/// Maximum lines shown of a payload. `--full` shows all lines.
+/// Maximum number of lines that a timeline shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
 /// Maximum number of levels of subthreads that are indented. Subthreads at deeper levels are drawn
 /// with the same indentation as the last of these levels.
 const INDENTED_MAX: usize = 8;
 
-/// Options that add columns to a timeline or change them.
+/// Options that add columns to a timeline, or change the content of columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TimelineColumns {
     /// Whether to show the position of each event, and the sequence number and id of each message.
@@ -76,8 +76,8 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Position and id of the present event, to be written on the line beneath its heading. `None`
-    /// if ids are not shown, or once they are written.
+    /// Position and id of the present event, which are still to be written on the line beneath the
+    /// event's heading. `None` if they are already written, or if ids are not shown.
     under_head: Option<String>,
     text: String,
 }
@@ -397,9 +397,9 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message if people should notice it, and `None` for the usual states
-/// `handled` and `recorded`. If `unknown` is true, also returns `None` for a message without a
-/// recorded disposition.
+/// Returns the state of a message if people should notice this state. Returns `None` for the usual
+/// states `handled` and `recorded`. If `unknown` is true, also returns `None` for a message without
+/// a recorded disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

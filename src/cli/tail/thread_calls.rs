@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. A caller that applies a record a second time must then also
-    /// apply all later records again, in their order.
+    /// Applies a record of the journal. A caller may go back and apply earlier records again. The
+    /// caller must then also apply all records that follow them, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -14,8 +14,8 @@ use super::super::exit::CommandExit;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, count, duration, put, put_visible_json, table};
 
-/// Maximum number of changed threads for which the report shows the first difference. With
-/// `--full`, the report shows it for all changed threads.
+/// Maximum number of changed threads whose first difference the report shows. With `--full`, the
+/// report shows the first difference of every changed thread.
 const DIFFERENCES_SHOWN: usize = 5;
 
 const EQUAL: &str = "equal";
@@ -47,8 +47,8 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Number of pairs of prompts that were not compared, because a comparison covers a limited
-    /// number of pairs.
+    /// Number of pairs of prompts that were not compared. A comparison covers only a limited number
+    /// of pairs.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
     /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.

@@ -207,9 +207,9 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its earlier version, or `None` for a new
-/// row. Running rows come last. Among the other rows, deeper rows come before the rows that contain
-/// them.
+/// Returns the rows whose state has changed. Each row comes with its earlier version, or with
+/// `None` if the row is new. Running rows come last. Among the other rows, inner rows come before
+/// the rows that contain them.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -231,8 +231,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that does not wait. Also
-/// true for a waiting row that was running before, because a loop will then repeat its goal.
+/// Whether the command prints a line for a changed row. True for every row that does not wait. A
+/// waiting row gets a line only if it was running before: this change shows that a loop will repeat
+/// the row's goal.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

@@ -13,9 +13,9 @@ use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_
 use super::super::named_config;
 use super::super::render::{RenderOutput, clean, cut, duration};
 
-/// Maximum number of lines of a model's text that are shown for each call.
+/// Maximum number of lines of a model's text that the drawing shows for each call.
 const TEXT_LINES_MAX: usize = 3;
-/// Maximum number of calls whose activity is shown for one goal.
+/// Maximum number of calls of one goal whose activity the drawing shows.
 const ACTIVITIES_MAX: usize = 4;
 
 /// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines are kept
@@ -140,8 +140,9 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines to show if the terminal has too few rows for all lines: the lines that
-    /// show work in progress, and the lines around them. Adds the numbers of omitted lines.
+    /// Chooses the lines to show. If the terminal has too few rows for all lines, shows the lines
+    /// about work in progress and the lines around them, and states how many lines are omitted
+    /// above and below.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
         let all = drawn.len();

@@ -128,9 +128,9 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Shows what the models of a run do now, as the live channel reports this. The subscription is in
-/// the name of the client that opened the run. If the organism does not permit this client to
-/// watch, the command shows only recorded states.
+/// Shows the present activity of a run's models, as the live channel reports it. Subscribes to the
+/// channel in the name of the client that opened the run. If the organism does not permit this
+/// client to watch, the command shows only recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,

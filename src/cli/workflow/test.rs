@@ -19,10 +19,10 @@ use super::super::startup;
 use super::super::stop_signals::watch_stop_signals;
 use super::case_from_run;
 
-/// Maximum number of lines of each text that the output shows for a failed test case. `--full`
+/// Maximum number of lines that the output for a failed test case shows of each text. `--full`
 /// shows all lines.
 const SHOWN_LINES: usize = 12;
-/// Maximum number of characters of each line that the output shows for a failed test case. `--full`
+/// Maximum number of characters that the output for a failed test case shows of each line. `--full`
 /// shows all characters.
 const SHOWN_CHARS: usize = 400;
 

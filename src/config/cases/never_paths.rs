@@ -23,9 +23,10 @@ enum LabelPart {
 }
 
 /// Whether a call of the workflow `definition` can have the path `path`. A path that ends with `*`
-/// stands for every path that begins with the text before `*`. Checks only the goal at the
-/// beginning of the path and a listener that is called in the goal's thread. Does not check the
-/// names of threads beneath the goal's thread.
+/// stands for every path that begins with the text before `*`.
+///
+/// Checks the goal at the beginning of the path. Also checks the name of a listener if the listener
+/// is called in the goal's own thread. Does not check the names of threads beneath this thread.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -54,9 +55,9 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns patterns for the labels of all threads in which `goal` makes calls. A label is the
-/// goal's name, followed by a text that one of the patterns describes. Returns no patterns if the
-/// goal makes no calls itself.
+/// Returns patterns for the labels of all threads in which `goal` makes calls, including the
+/// threads of its supervisor and its judge. A label begins with the name of the goal. A pattern
+/// describes the rest of the label. Returns no patterns if the goal makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -96,8 +97,8 @@ fn labels_of(
 }
 
 /// Returns patterns for the labels of the threads that carry out `goal` or a part of it, such as
-/// one item of a list. A label is the goal's name, followed by a text that one of the patterns
-/// describes.
+/// one item of a list. A label begins with the name of the goal. A pattern describes the rest of
+/// the label.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -170,10 +171,11 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether the text `rest` can follow the name of a goal in a path. It must consist of a text that
-/// matches the pattern `label`, an optional number such as `-1`, and an end that [`is_end`]
-/// accepts. The number stands for a further run of the goal's thread, after a retry or a
-/// correction. If `is_beginning` is set, `rest` may also be only the beginning of such a text.
+/// Whether `rest` can follow the name of a goal in a path. `rest` must consist of three parts: a
+/// text that matches the pattern `label`, an optional number such as `-1`, and an end that
+/// [`is_end`] accepts. The number marks a further run of the goal's thread, after a retry or a
+/// correction. If `is_beginning` is set, `rest` may also be an incomplete text: the beginning of a
+/// text with these parts.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

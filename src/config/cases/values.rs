@@ -24,8 +24,9 @@ pub enum CaseInput {
     Payload(CaseText),
 }
 
-/// The answers and faults of a case for all calls that have the same path. Each entry stands for
-/// one answer of an agent in its thread, or for the answer to one call to a listener.
+/// The answers and faults that a case supplies for all calls with one path, in order. For an agent,
+/// each entry stands for one answer of the agent in its thread. For any other listener, each entry
+/// stands for the answer to one call.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,
@@ -47,8 +48,8 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case causes in place of an answer. Each variant has the name of the failure code
-/// with which the goal then fails.
+/// A fault that a case causes in place of an answer. The goal then fails. Each variant has the name
+/// of the goal's failure code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

@@ -151,8 +151,9 @@ fn provider(
 }
 
 /// Reads the key of a provider from the file or variable that the config names. If the config names
-/// none, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`. Returns
-/// `None` if that variable is not set and the provider needs no key, or after a problem.
+/// neither, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`. Reports a
+/// missing or invalid key and returns `None`. Also returns `None` if the usual variable is not set
+/// and the provider needs no key.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -246,9 +247,9 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model in the form that the journal records: all settings of the model except the API
-/// key of its provider and, for the provider that plays back a recording, the delay between the
-/// parts of an answer.
+/// Returns the settings of a model in the form that the journal records. Leaves out the API key.
+/// For a model that plays back a recording, also leaves out the delay between the parts of an
+/// answer.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

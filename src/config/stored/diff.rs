@@ -40,7 +40,7 @@ pub struct ConfigChange {
 }
 
 impl ComparedConfig {
-    /// Prepares a config for a comparison, after the config was loaded from a file.
+    /// Prepares a config that was loaded from a file, so that it can be compared.
     pub fn of_config(config: &Config) -> Self {
         let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
         let values = values_of(&config.text, Some(&config.stored.toml));
@@ -117,8 +117,8 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
     changes.collect()
 }
 
-/// Returns the unified diff of two texts. Each text is given as a value or as the digest of a known
-/// text. Returns `None` if neither text has several lines.
+/// Returns the unified diff of two texts. `old` and `new` each contain a text, or the digest of a
+/// text that the config contains. Returns `None` if neither text has several lines.
 fn text_diff(
     before: &ComparedConfig,
     old: &str,
@@ -135,8 +135,8 @@ fn text_diff(
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key, from the text of its effective config. An effective
-/// config leaves out some sections; their values come from `toml`, the TOML text of the config.
+/// Returns the values of a config by key. `effective` is the effective config, which leaves out
+/// some sections. The values of these sections come from `toml`, the TOML text of the config.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {

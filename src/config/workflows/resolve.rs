@@ -9,9 +9,10 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names in the goals of a definition. Adds namespaces to local names. If a
-/// goal names no payload, fills in the name if only one payload is possible. The check of the
-/// definition later reports names that are not accepted.
+/// Completes the payload names in the goals of a definition. Adds the namespace to a name without a
+/// namespace. If a goal names no payload, and its listener accepts only one, fills in the name of
+/// that payload. Does not report names that the listener does not accept: the check of the
+/// definition does so later.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
@@ -104,8 +105,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the error for a goal that calls `listener` although the peer `other` accepts the same
-/// payload. The call would go to both listeners.
+/// Makes the error for a goal that calls `listener` with the payload `payload`, while the peer
+/// `other` also accepts this payload. The call would go to both listeners.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

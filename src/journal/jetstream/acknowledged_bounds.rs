@@ -150,9 +150,9 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the lower bound for the length of the stream of `options` from one source alone: the
-    /// last record of the projection in `data`, which is a copy of the stream. Returns no bound if
-    /// the projection is missing or empty.
+    /// Returns only one lower bound for the length of the stream of `options`: the last record of
+    /// the projection in `data`, which is a copy of the stream. Returns no bound if the projection
+    /// is missing or empty.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -305,8 +305,8 @@ impl StreamBounds {
     }
 
     /// Checks a stream of `journal` that ends at record `last` and message `seq`. Refuses the
-    /// stream if a source shows a later record, or a different record at a position of the stream.
-    /// `hash_at` returns the hash of a record of the stream.
+    /// stream if a source knows a later record or message, or knows a different record than the
+    /// stream at some position. `hash_at` returns the hash of the stream's record at a position.
     pub fn check(
         &self,
         journal: Uuid,
@@ -328,9 +328,8 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// Returns the error for a stream that has lost records or messages, because a source knows
-    /// later ones. `last` is the last record of the stream; `None` if the stream is missing or
-    /// empty.
+    /// Returns the error for a stream that lacks records or messages that a source knows. `last` is
+    /// the last record of the stream; `None` if the stream is missing or empty.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),

@@ -21,8 +21,8 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// Error codes from servers whose cluster is electing a leader, and from a server that is no
-    /// longer the leader.
+    /// Error codes of servers during a change of the leader: the cluster is electing a leader, or
+    /// the server is no longer the leader.
     pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
     /// Error codes from accounts, servers and streams that have reached their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];

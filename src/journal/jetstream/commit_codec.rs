@@ -33,9 +33,9 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits. It also determines the format of the records in a commit:
-/// version 2 contains records of journal format 3, and version 3 contains records of journal format
-/// 4.
+/// Version of the encoding of commits. It also determines the journal format of the records in a
+/// commit: encoding 2 contains records of journal format 3, and encoding 3 contains records of
+/// journal format 4.
 const FORMAT: u32 = 3;
 
 /// Oldest version of the encoding that this program reads.
@@ -76,7 +76,7 @@ enum CommitLine<'a> {
     },
     #[serde(rename = "step", borrow)]
     Step(StepLine<'a>),
-    /// MAC over the record of the preceding step and all earlier records.
+    /// MAC over all records up to and including the record directly before this entry.
     #[serde(rename = "mac")]
     Mac {
         #[serde(rename = "head", borrow)]

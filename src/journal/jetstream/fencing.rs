@@ -27,8 +27,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for the message `found`, which the stream has at the sequence number that
-    /// this pump expected for its own next message.
+    /// Returns the error for a message of another writer. The stream has this message, `found`, at
+    /// the sequence number at which this pump wanted to write its own next message.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

@@ -21,7 +21,8 @@ use super::{Options, first_message, partition_count};
 pub struct JoiningHost<'a> {
     pub data: &'a Path,
     pub state: &'a Path,
-    /// Id of the journal that an operator adopts or moves; `None` if no operator does so now.
+    /// If an operator is adopting a journal, or moving a journal into the stream, the id of this
+    /// journal; `None` otherwise.
     pub accepts: Option<Uuid>,
     /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
     pub damage: OperatorAcceptance,
@@ -78,9 +79,9 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Returns the journal id for the first message of an empty stream. In the first partition,
-    /// this is `organism`, the id of the organism's journal. But if the state directory already has
-    /// files of that journal, an earlier stream of the journal was lost, and the first partition
-    /// gets a new id. All other partitions get new ids.
+    /// this is `organism`, the id of the organism's journal. All other partitions get new ids.
+    /// Exception: if the state directory already has files of the journal `organism`, an earlier
+    /// stream of this journal was lost, and the first partition gets a new id too.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -94,8 +95,8 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Checks whether this host can join the journal on the server. Returns `None` if it can. If this
-/// host takes part in another journal, returns the id of the server's journal.
+/// Checks whether this host can join the journal on the server. Returns `None` if the host can
+/// join. If the host takes part in another journal, returns the id of the journal on the server.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,

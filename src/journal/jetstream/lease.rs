@@ -22,7 +22,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that can run the pump of a partition. The other processes know the process by
+/// Id of a process that can run the pump of a partition. Other processes refer to the process by
 /// this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -149,10 +149,10 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record, which every renewal writes into the bucket. Until this pump
-    /// leads, this is the record that the previous holder's lease named, so that the bucket keeps
-    /// that record even if this pump never leads. Afterwards, it is the last acknowledged record of
-    /// this pump.
+    /// The last acknowledged record. Every renewal writes it into the bucket. Once this pump leads,
+    /// it is the last record that this pump acknowledged. Before that, it is the record that the
+    /// previous holder's lease named, so that the bucket still names that record if this pump never
+    /// leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
     /// previous renewal has ended, so no renewal replaces a record by an older one.
@@ -180,7 +180,7 @@ pub enum LeaseAvailability {
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The last holder released the lease for an heir, and this process is not that heir.
+    /// The last holder released the lease and chose another process than this one as its heir.
     Left,
 }
 
@@ -261,8 +261,11 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free. A lease is free if it was released, or if it was not
-    /// renewed for [`limits::LEASE_LAPSE`]. `seen` keeps the results of earlier checks.
+    /// Checks whether the lease is free. A lease is free if its holder released it and chose no
+    /// heir, if its holder was an earlier process of this directory, or if its holder has not
+    /// renewed it for [`limits::LEASE_LAPSE`]. If the holder chose another process as heir, the
+    /// lease is free after [`limits::LEASE_RESERVED_FOR_HEIR`]. `seen` keeps the results of earlier
+    /// checks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -336,9 +339,9 @@ impl Lease {
         }
     }
 
-    /// Determines the holder of the lease after the server refused a renewal, because the lease's
-    /// key has changed. The change may be an earlier renewal by this process, if the response to it
-    /// was lost.
+    /// Determines the holder of the lease after the server refused a renewal because the lease's
+    /// key had changed. This process may have changed the key itself, with an earlier renewal whose
+    /// response was lost.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {

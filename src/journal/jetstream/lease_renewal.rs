@@ -42,8 +42,8 @@ pub struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Starts to renew a lease that this process has just acquired. Renewals must begin before the
-    /// first record is written, because the work until then may take longer than the lease lasts.
+    /// Starts to renew a lease that this process has just acquired. Must be called before the
+    /// preparations for the first write, because they may take longer than the lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let found = FoundCondition::default();
         let stream = options.stream();

@@ -85,8 +85,8 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// Statement of the config about when the servers sync a message: before or after they acknowledge
-/// it. Only the system account of the servers can verify whether the statement is right.
+/// When the servers sync a message, as the config states it: before or after they acknowledge the
+/// message. Only the system account of the servers can verify this statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
     /// The servers acknowledge a message before they sync it.
@@ -117,8 +117,8 @@ impl Options {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Returns the key of an entry in the bucket of leases: the entry that states how many
-    /// partitions the journal has.
+    /// Returns the key of the entry in the bucket of leases that states the journal's number of
+    /// partitions.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }

@@ -35,8 +35,10 @@ impl StreamJournal {
     /// `data` holds the journal's projection; `state` holds the signing key and the checkpoints
     /// outside the journal.
     ///
-    /// Waits for servers that do not answer, such as during an election. Returns [`Error::Broken`]
-    /// if the stream is missing, or if it has lost acknowledged messages. Returns
+    /// Waits for servers that do not answer, such as during an election. Returns
+    /// [`Error::StreamShorter`] if acknowledged records are missing, or the whole stream that
+    /// contained them. Returns [`Error::StreamForked`] if the stream has other records in place of
+    /// acknowledged ones, [`Error::Broken`] if a message was removed or damaged, and
     /// [`Error::UnsafeServer`] if the stream could lose records.
     pub fn open(
         servers: &nats::Options,
@@ -60,10 +62,10 @@ impl StreamJournal {
         Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`StreamJournal::open_as`] does. If `recovery` can restore its state
-    /// from the snapshot of the projection, this function replays only the later records, and a
-    /// background thread verifies the earlier records while the pump runs. If the operator accepts
-    /// damage, the function deletes the snapshot and replays every record.
+    /// Opens the journal as [`StreamJournal::open_as`] does, and rebuilds the pump's state with
+    /// `recovery`. If `recovery` can restore the state from the snapshot of the projection, replays
+    /// only the later records; a background thread verifies the earlier records while the pump
+    /// runs. If the operator accepts damage, deletes the snapshot and replays every record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -146,8 +148,8 @@ impl StreamJournal {
     }
 }
 
-/// A recovery, with a note whether it has restored or replayed anything. Once it has, the journal
-/// cannot be opened again with this recovery.
+/// A recovery, with a note whether the recovery has begun. A begun recovery has restored a snapshot
+/// or replayed a record, and cannot be used for another attempt to open the journal.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -170,10 +172,10 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of a pump's first append in a new epoch. [`Error::Stopped`] shows that the stream
-/// already has another message with the same epoch where the pump's message should be. The message
-/// comes from another pump that began the epoch at the same moment, or from an earlier attempt of
-/// this process whose acknowledgement was lost. In both cases, returns [`Error::Fenced`], so that
+/// Maps an error of a pump's first append in a new epoch. [`Error::Stopped`] means that another
+/// message with the same epoch is already in the place of the pump's message. Either another pump
+/// began the same epoch at the same moment, or this process itself wrote the message in an earlier
+/// attempt and did not get the acknowledgement. In both cases, returns [`Error::Fenced`], so that
 /// this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
@@ -196,8 +198,9 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the id of the journal in the locked directory `opening`, and the last group that the
-/// projection there has read from its stream. Returns `None` if there is no projection yet.
+/// Returns the id of the journal in the locked directory `opening`, and the last group of the
+/// stream that the projection in this directory has read. Returns `None` if there is no projection
+/// yet.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

@@ -32,9 +32,9 @@ const TRIES: usize = 3;
 /// the process note the same journal id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
-/// Returns the id of the organism's journal. Refuses a config whose number of partitions differs
-/// from the number in the journal, and refuses a journal of another organism. For a new journal,
-/// writes the number of partitions and the id permanently.
+/// Returns the id of the organism's journal. For a new journal, writes the number of partitions and
+/// the id permanently. Refuses the config if it states another number of partitions than the
+/// journal has. Refuses a journal of another organism.
 pub fn agree(
     api: &JetStreamApi,
     options: &Options,
@@ -111,9 +111,9 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// Returns the id of the organism's journal from the entry in the bucket. If the entry states no
-/// id, returns the id from the streams, which outlive the bucket. Returns `None` if all streams are
-/// empty.
+/// Returns the id of the organism's journal from the entry in the bucket. If the entry is missing
+/// or states no id, takes the id from the streams, which outlive the bucket. Returns `None` if all
+/// streams are empty.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,

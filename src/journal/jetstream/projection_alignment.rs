@@ -23,9 +23,9 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection; `last` is the last of them. The projection
-    /// continues to read the stream after the message `mark`, because no message up to `mark`
-    /// contains a record after `last`.
+    /// The stream has all records of the projection; `last` is the last of these records. No
+    /// message up to the message `mark` contains a record after `last`, so the projection continues
+    /// to read the stream after `mark`.
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record. The projection has later records, or it has files that the
     /// stream lacks, such as configs.
@@ -51,8 +51,8 @@ pub(super) struct ProjectionComparison {
     pub blobs: HashSet<Digest>,
     /// Position of the last record of the stream.
     pub records: Position,
-    /// Whether the stream contains a message that begins an epoch. Every start of a pump writes
-    /// such a message, and so does the end of a move.
+    /// Whether the stream contains a message that begins an epoch. Each start of a pump and the end
+    /// of each move write such a message.
     pub has_epoch: bool,
     /// First record whose MAC in the stream differs from its MAC in the projection; `None` if there
     /// is no such record.
@@ -65,9 +65,9 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file in the stream whose bytes do not match its digest: the number of the message with
-    /// this file, and the digest. `None` if there is no such file. No host can read the stream
-    /// beyond this message. So it does not help to publish the file again in a later message.
+    /// First file in the stream whose bytes do not match its digest: the number of the file's
+    /// message, and the digest. `None` if there is no such file. No host can read the stream beyond
+    /// this message, not even if a later message contains the file again.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 

@@ -20,8 +20,9 @@ pub struct StreamAgreement {
     pub ahead: u64,
 }
 
-/// Compares the projection in `data` with the stream of `options`. Returns [`Error::Broken`] if a
-/// record differs, or if the stream ends before the projection.
+/// Compares the projection in `data` with the stream of `options`. Returns [`Error::Broken`] if the
+/// stream keeps another journal, if a record or a MAC differs, or if the stream lacks a record, a
+/// checkpoint or a file of the projection.
 pub fn compare_with_stream(
     servers: &nats::Options,
     options: &Options,

@@ -73,8 +73,8 @@ pub struct PromotedJournal {
     pub messages: u64,
 }
 
-/// An embedded journal, stored in a local file, that a move publishes into a stream and then
-/// compares with that stream.
+/// An embedded journal in a local file. A move publishes the journal into a stream, and then
+/// compares the stream with the journal.
 struct PromotionSource {
     journal: Uuid,
     epoch: u32,
@@ -87,7 +87,7 @@ struct CopiedPrefix {
     statements: MoveStatements,
 }
 
-/// Statements of a stream about the move of a journal into it.
+/// Statements in a stream about the progress of moving a journal into this stream.
 #[derive(Default)]
 struct MoveStatements {
     begun: bool,

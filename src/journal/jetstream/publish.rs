@@ -47,19 +47,18 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The last attempt to publish: the number of the message after which this pump tried to
-    /// publish, and the number of retries at that place.
+    /// The last attempt to publish. The first number is that of the message after which this pump
+    /// tried to publish. The second is the number of retries after the same message.
     retries: Cell<(u64, u32)>,
 }
 
-/// Result of looking for a message at the sequence number at which this pump tried to append.
+/// Which message the stream has in the place where this pump tried to append its own message.
 enum ExistingMessage {
-    /// The message of this pump's commit, which was stored although no acknowledgement came.
+    /// The message of this pump: it was stored, although its acknowledgement did not arrive.
     Ours,
-    /// No message has this sequence number yet.
+    /// No message yet.
     Nothing,
-    /// No server answered, so it is unknown whether the stream has a message with this sequence
-    /// number.
+    /// Unknown, because no server answered.
     Unknown,
 }
 
@@ -84,8 +83,8 @@ impl StreamPublisher {
 
     /// Appends a whole group after the last known message. Returns the number and the digest of the
     /// group's last message. To complete the append, the caller must pass the number to
-    /// [`StreamPublisher::put`]. If the same group is published again before that, the stream still
-    /// stores it once.
+    /// [`StreamPublisher::put`]. Before the append is complete, the caller may publish the same
+    /// group again; the stream still stores it once.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -153,8 +152,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Publishes a message directly after message `after`. Each retry gets another id. With the
-    /// same id, a server may refuse the retry as a duplicate although it lacks the message.
+    /// Publishes a message directly after message `after`. Each retry uses a new message id,
+    /// because a server may refuse a known id as a duplicate, even if it does not have the message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let retries = match self.retries.get() {
             (last_after, retries) if last_after == after => retries + 1,
@@ -186,9 +185,9 @@ impl StreamPublisher {
         Error::broken(0, detail)
     }
 
-    /// Reads the message that follows message `after`, and repeats the request until a server
-    /// answers. Gives up after [`limits::STREAM_TIMEOUT`], or when the connection is lost, so that
-    /// the callers of the pump get an error soon.
+    /// Reads the message that follows message `after`. Repeats the request until a server answers,
+    /// but gives up after [`limits::STREAM_TIMEOUT`], or when the connection is lost, so that the
+    /// callers of the pump do not wait long for an error.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_TIMEOUT;
         self.silence.set(true);

@@ -197,9 +197,10 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether messages without records, such as messages with only a checkpoint, were lost at the
-    /// end of the stream. Returns true if the lease names a later message than the last one of the
-    /// stream, but no later record than `last`, the last record of the projection.
+    /// Whether the end of the stream has lost messages, but only messages without records, such as
+    /// messages with only a checkpoint. This is so if the lease names a later message than the last
+    /// one of the stream, but no later record than `last`, which is the last record of the
+    /// projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();

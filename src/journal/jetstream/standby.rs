@@ -185,8 +185,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. `visit` gets only the records that
-    /// it has not received yet.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes records to `visit`.
+    /// Records that [`Standby::follow`] has already passed to its `visit` are not passed again.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -225,11 +225,11 @@ impl FollowedProjection {
         }
     }
 
-    /// Opens the projection, and verifies that it is intact and comes from this stream. `before` is
-    /// the result of [found](Self::found). `bounds` contains records that the stream once had, each
-    /// with its source, such as the projection of another host. If the stream has lost or changed a
-    /// record, returns an error that names the sources that contradict the stream. Without
-    /// `bounds`, the error names only this projection.
+    /// Opens the projection, and verifies that it is intact and comes from this stream. Returns an
+    /// error if the stream has lost or changed a record. `before` is the result of
+    /// [found](Self::found). `bounds` contains records that the stream once had, and the source of
+    /// each, such as the projection of another host. The error names the sources that contradict
+    /// the stream; without `bounds`, it names only this projection.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -278,9 +278,9 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that lacks a record of `bounds`, or has a different record at the same
-    /// position. Each bound is the last record of the stream that one source knows, such as the
-    /// lease. The caller must have read the whole stream before, up to message `seq`.
+    /// Refuses a stream that contradicts `bounds`. Each bound is the last record of the stream that
+    /// one source, such as the lease, knows. The stream must have this same record. The caller must
+    /// have read the whole stream before, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

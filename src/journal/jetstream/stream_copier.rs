@@ -47,8 +47,9 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Publishes the first message of the stream. It names `journal`, and states that this journal
-    /// is being moved. So no pump writes to the stream until [`CommitEncoder::moved`] is published.
+    /// Publishes the first message of the stream, which names `journal` and states that this
+    /// journal is being moved. So no pump writes to the stream before the message of
+    /// [`CommitEncoder::moved`], which ends the move, is published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,

@@ -21,15 +21,15 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the unproved records at the end of the stream; `None` if there are none.
-    /// The unproved records begin after the record with the last MAC. But if the last MAC of this
-    /// host's key is wrong, they begin after the last record that a right MAC of this key covers,
-    /// even if later records have MACs of other hosts.
+    /// Usually, these are the records after the last MAC. Exception: if the last MAC of this host's
+    /// key is wrong, they are the records after the last right MAC of this key, even if some of
+    /// them have MACs of other hosts.
     pub uncovered: Option<(Position, Position)>,
     /// Position of the stream's last record, if no record of the stream has a MAC and the stream
-    /// may have been written before MACs existed; `None` otherwise.
+    /// may be older than MACs; `None` otherwise.
     pub without_mac: Option<Position>,
-    /// Records with blanked payloads, except those whose redaction a recorded action of an operator
-    /// accepts. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
+    /// Records with blanked payloads. Omits a record if a recorded action of an operator accepts
+    /// its redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
     pub redacted: Vec<Position>,
 }
 
@@ -45,8 +45,8 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and the last of the records at the end for which no MAC proves that a pump
-    /// wrote them. Returns `None` if there are no such records.
+    /// Returns the first and the last of the records at the end of the stream that no MAC proves to
+    /// be written by a pump. Returns `None` if there are no such records.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

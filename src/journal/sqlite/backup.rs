@@ -21,8 +21,8 @@ pub struct BackedUp {
 }
 
 /// Copies the journal in `data` with its blobs into `to_data`, while a pump may continue to write.
-/// The copy ends with a whole commit. Also copies those checkpoints from `state` to `to_state` that
-/// the copied journal contains. Never copies the signing key.
+/// The copy ends with a whole commit. Also copies checkpoints from `state` to `to_state`, but only
+/// those that the copied journal contains. Never copies the signing key.
 ///
 /// Nothing is overwritten: an existing file is an error.
 pub fn back_up(

@@ -77,8 +77,8 @@ pub enum LockHolder {
     Hidden,
 }
 
-/// Returns the holder of the lock on `data`. The operating system names the holder. If it names
-/// none, the result is the holder that the note in `data` names.
+/// Returns the holder of the lock on `data`, as the operating system states it. If the operating
+/// system states no holder, returns the holder that the note in `data` names.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if require_free(data).is_ok() {
         return LockHolder::Nobody;
@@ -98,9 +98,9 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// Parses a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
-/// Returns the id of the process that holds the lock of this line. Returns `None` if the line is
-/// not about a write lock on the file with this `device` and `inode`.
+/// Parses a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`. If
+/// the line describes a write lock on the file with this `device` and `inode`, returns the id of
+/// the process that holds the lock. Otherwise, returns `None`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

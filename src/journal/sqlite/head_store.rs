@@ -34,9 +34,9 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
-    /// a head or leaves from it only if `db` has no head of the same tree, or no leaves of the same
-    /// chunk.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. `db` has
+    /// precedence: the store reads the head of a tree, or the leaves of a chunk, from this database
+    /// only if `db` does not have them.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -73,9 +73,9 @@ impl HeadStore {
         Self::new(working_file::open(file)?, None)?.with_summary()
     }
 
-    /// Opens a store that begins with the content of `snapshot`, the database with the heads of a
-    /// snapshot, and reads the summary in this database. The store never writes to it. Returns
-    /// `None` if there is no valid summary.
+    /// Opens a store that begins with the content of `snapshot`, the database of heads of a
+    /// snapshot, and reads the summary in this database. The store never writes to this database.
+    /// Returns `None` if it contains no valid summary.
     pub fn open_over(snapshot: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
         let base = working_file::open_read_only(snapshot)?;
         let directory = snapshot.parent().unwrap_or(snapshot);
@@ -129,8 +129,9 @@ impl HeadStore {
         Ok(Self { names, ..copy })
     }
 
-    /// Stores all of the heads and the leaves of all of the chunks, or none of them. A head
-    /// replaces the earlier head of its tree, and the leaves of a chunk replace its earlier leaves.
+    /// Stores all of the heads and the leaves of all of the chunks, or nothing at all. A head
+    /// replaces the earlier head of the same tree, and leaves replace the earlier leaves of the
+    /// same chunk.
     pub fn put<'h>(
         &mut self,
         heads: impl Iterator<Item = &'h TreeHead> + Clone,

@@ -101,8 +101,8 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
-    /// Returns the id of the journal in the file and, if the file is a projection, its position in
-    /// the stream.
+    /// Returns the id of the journal in the file. If the file is a projection, also returns the
+    /// projection's position in the stream.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
@@ -112,9 +112,9 @@ impl LockedJournalDir {
     /// at the end of the journal; no MAC proves that a pump wrote these records. Returns `None` if
     /// there are no unproved records.
     ///
-    /// If no record has a MAC, all records are unproved. But if this host has no watermark of the
-    /// journal, a journal without any MAC may have been written before MACs existed. The function
-    /// then returns `None`.
+    /// If no record has a MAC, all records are unproved. Exception: without a watermark on this
+    /// host, the function returns `None` for such a journal, because the journal may be older than
+    /// MACs.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -309,15 +309,16 @@ pub struct FoundJournal {
     /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
     /// watermark and the checkpoints outside the file reveal this loss.
     pub loss: AcceptedLoss,
-    /// Records in the file after `last`. The commit that records the operator's acceptance removes
-    /// them. `None` if there are no such records. [`TakenOut::file`] is a copy of them.
+    /// Records in the file after `last`; `None` if there are none. [`TakenOut::file`] is a copy of
+    /// these records. The commit that records the operator's acceptance removes them from the
+    /// journal's file.
     pub taken_out: Option<TakenOut>,
-    /// Number of checkpoints that the journal's file lacks, and that the state directory or the
-    /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
-    /// the file.
+    /// Number of checkpoints that are missing in the journal's file, but are in the state directory
+    /// or among the copied checkpoints. The commit that records the operator's acceptance writes
+    /// them to the journal's file.
     pub put_back: usize,
-    /// New path of a file that was found in place of the journal's file and was not a journal;
-    /// `None` if there was no such file.
+    /// If the file at the journal's path was not a journal, the new path of that file; `None`
+    /// otherwise.
     pub set_aside: Option<PathBuf>,
 }
 
@@ -360,10 +361,10 @@ impl SqliteJournal {
         Self::open_recovering(data, state, copies, accept, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`SqliteJournal::open_with_copies`] does, but continues from the
-    /// snapshot if `recovery` can restore the snapshot. In that case, a background thread verifies
-    /// the records before the snapshot while the pump runs. If the operator accepts damage, deletes
-    /// the snapshot and reads every record.
+    /// Opens the journal as [`SqliteJournal::open_with_copies`] does. If `recovery` can restore the
+    /// snapshot, continues from the snapshot; a background thread then verifies the records before
+    /// the snapshot while the pump runs. If the operator accepts damage, deletes the snapshot and
+    /// reads every record.
     pub fn open_recovering(
         data: &Path,
         state: &Path,
@@ -411,15 +412,15 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Removes the copied checkpoints that cover lost records from this journal's file of copies.
-    /// First saves that file under another name. An operator must have accepted the loss of these
-    /// records.
+    /// Removes from this journal's file of copies those checkpoints that cover lost records. First
+    /// saves the file of copies under another name. An operator must have accepted the loss of
+    /// these records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Decides how the next MAC is made. The next MAC continues the chain of the last MAC if that
-    /// MAC covers all records; otherwise, it begins a new chain.
+    /// Decides how the next MAC is made. If the last MAC covers all records, the next MAC continues
+    /// its chain; otherwise, the next MAC begins a new chain.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -598,8 +599,9 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records that follow the last verified record. `db` holds the write lock, so it also
-/// sees records that a killed pump committed without updating the index of the write-ahead log.
+/// Verifies the records that follow the last verified record. Reads through `db`, which holds the
+/// write lock. So it also sees records that a killed pump committed without updating the index of
+/// the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

@@ -34,8 +34,8 @@ pub struct CatchingUp {
 impl LockedJournalDir {
     /// Verifies the records in the projection's file, and prepares to catch up with the stream. If
     /// `recovery` can restore the snapshot of the projection, verifies only the records after the
-    /// snapshot now, and the earlier records in the background. If the operator accepts any
-    /// `damage`, does not use the snapshot but deletes it, and verifies every record now.
+    /// snapshot now; a background thread verifies the earlier records. If the operator accepts any
+    /// `damage`, deletes the snapshot and verifies every record now.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,
@@ -65,7 +65,7 @@ impl LockedJournalDir {
     }
 }
 
-/// Preparation of an embedded journal for its move into a stream.
+/// Prepares an embedded journal for its move into a stream.
 impl LockedJournalDir {
     /// Verifies the journal and signs a checkpoint. The journal remains an embedded journal, and
     /// its epoch does not change.
@@ -105,14 +105,15 @@ pub struct StreamEvidence<'f> {
 
 impl StreamEvidence<'_> {
     /// Returns the last record that a checkpoint of a known key covers. Known keys are the key of
-    /// this host, the `configured` keys, and keys that operators trust by recorded actions. Such an
-    /// action counts only if the checkpoint at its position is signed with a known key.
+    /// this host, the `configured` keys, and keys that operators trust by recorded actions. An
+    /// action counts only if the checkpoint at its position is signed with a key that was already
+    /// known.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
 
-    /// Returns the keys that are not known in the sense of [`StreamEvidence::signed_by`]: public
-    /// keys that signed checkpoints, and ids of keys that made MACs.
+    /// Returns the unknown keys: public keys that signed checkpoints, and ids of keys that made
+    /// MACs. [`StreamEvidence::signed_by`] explains which keys are known.
     pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
         let known = self.known(configured);
         let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
@@ -142,8 +143,8 @@ pub struct RecordProof<'f> {
     pub is_old: bool,
 }
 
-/// Records of a stream that follow the last record of a projection. The reader of the stream checks
-/// their MACs before it writes records to the projection.
+/// Records of a stream that are read beyond the end of a projection. Their MACs are checked before
+/// any of them is written to the projection.
 pub struct RecordsAhead {
     /// Epoch of the pump that wrote the last record read.
     pub epoch: u32,
@@ -213,10 +214,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the items `taken` of the stream in one commit, together with `epoch`, the epoch of
-    /// the pump that wrote them. After a restart, the next process does not read these items again,
-    /// so it takes the epoch from the projection. `judge` runs before anything is written, and may
-    /// refuse the items.
+    /// Appends the items `taken` of the stream in one commit. Also stores `epoch`, the epoch of the
+    /// pump that wrote the items: a process that starts later does not read these items again, and
+    /// takes the epoch from the projection. `judge` runs before anything is written, and may refuse
+    /// the items.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

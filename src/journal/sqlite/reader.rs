@@ -110,8 +110,8 @@ impl JournalReader {
             .map_err(|error| self.read_error("its description", error))
     }
 
-    /// Runs a query for one row. Keeps the parsed statement for further runs, because parsing takes
-    /// longer than most such queries.
+    /// Runs a query for one row. Keeps the parsed statement for later runs, because parsing takes
+    /// longer than most queries for one row.
     pub(super) fn query_cached<T>(
         &self,
         sql: &str,

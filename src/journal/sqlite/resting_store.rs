@@ -22,8 +22,8 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, 
                       text TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID; \
                       CREATE TABLE IF NOT EXISTS filter(names BLOB NOT NULL);";
 
-/// A store of states by name. A pump moves the states of trees and client keys from its memory into
-/// such a store.
+/// A store of states by name. A pump moves states from its memory into this store: the states of
+/// trees, and of client keys.
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
@@ -44,8 +44,9 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
-    /// a state from it only if `db` has no state of the same name.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. `db` has
+    /// precedence: the store reads a state from this database only if `db` has no state of the same
+    /// name.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -151,8 +152,9 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens a store with the states in `db` and, if it is given, in the read-only database `base`.
-    /// With a `base`, `db` must be empty, because the function then reads only the names in `base`.
+    /// Opens a store with the states in `db` and, if there is a `base`, in this read-only database.
+    /// If there is a `base`, `db` must be empty, because this function reads the stored names only
+    /// from `base`.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;

@@ -15,8 +15,8 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// The records of one chunk, each converted by the function `prepare` of the scan, or the error of
-/// reading them.
+/// The records of one chunk, or the error of reading them. The function `prepare` of the scan has
+/// converted each record.
 type Chunk<T> = Result<Vec<T>, Error>;
 
 /// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
@@ -38,8 +38,9 @@ pub fn scan(
     in_order(data, first, last, |sealed| sealed, &mut take)
 }
 
-/// Scans as [`scan`] does, but chunk by chunk on one thread, for work beside a running pump. Ends
-/// early and returns false if `is_stopped` holds between two chunks.
+/// Scans as [`scan`] does, but on one thread and chunk by chunk, so that it hardly disturbs a
+/// running pump. Before each chunk, calls `is_stopped`; if it returns true, ends early and returns
+/// false.
 pub fn scan_alone(
     data: &Path,
     last: Position,
@@ -64,9 +65,9 @@ pub fn scan_alone(
     Ok(true)
 }
 
-/// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
-/// record alone, but not that it follows from the records before it. The threads that read the
-/// records also call `prepare` for each record.
+/// Passes the records from `first` to `last` to `take`, in order and in chunks. Several threads
+/// read the records and apply `prepare` to each. Each record is verified by itself; whether it
+/// follows from the records before it is not verified.
 pub fn in_order<T: Send, E: From<Error>>(
     data: &Path,
     first: Position,

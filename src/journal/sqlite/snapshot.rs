@@ -43,7 +43,8 @@ const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
 const HEADS_DRAFT: &str = "snapshot-heads.new";
-/// Files that a killed start of an earlier version of this program may have left.
+/// Files that may remain from an earlier version of this program: a start of that version made
+/// them, and was killed.
 const EARLIER_COPIES: [&str; 2] = ["snapshot.copy", "snapshot-heads.copy"];
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
@@ -117,9 +118,9 @@ struct SnapshotHeader {
     heads: Digest,
 }
 
-/// The state directory with the snapshots of one journal, and the values that a snapshot must match
-/// to be used: the host's key, the journal, and the version of the core, whose rules compute the
-/// pump's state.
+/// The state directory with the snapshots of one journal, and the values that a usable snapshot
+/// must match: the host's key, the journal, and the version of the core. The rules of the core
+/// compute the pump's state.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -129,8 +130,8 @@ pub struct SnapshotPlace<'p> {
 }
 
 impl SnapshotPlace<'_> {
-    /// Returns the position of the snapshot, read from the snapshot's header alone; 0 if there is
-    /// no snapshot. From this position, the caller computes when to write the next snapshot.
+    /// Returns the position of the snapshot; 0 if there is no snapshot. Reads only the header of
+    /// the snapshot. The caller uses the position to decide when to write the next snapshot.
     pub fn position(&self) -> Position {
         let header = self.header().ok().flatten();
         header.map(|header| header.checkpoint.position).unwrap_or_default()
@@ -224,7 +225,7 @@ impl SnapshotPlace<'_> {
     }
 
     /// Makes the snapshot with this header from `heads` and `store`, the contents of its two
-    /// databases. `heads` is `None` if the database of heads is damaged, which makes the snapshot
+    /// databases. If the database of heads is damaged, `heads` is `None`, and the snapshot is
     /// unusable.
     fn assemble(
         &self,
@@ -292,10 +293,11 @@ impl SnapshotPlace<'_> {
         }
     }
 
-    /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with
-    /// the content of the present snapshot, so any error in that content is copied, too. After
-    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots of this kind, the draft begins empty, and the
-    /// next snapshot is made from every record.
+    /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with a
+    /// copy of the present snapshot. An error in the present snapshot would be copied, too. So
+    /// after [`limits::SNAPSHOT_GENERATIONS`] copies in a row, the draft begins empty, and the next
+    /// snapshot is made from every record. The draft also begins empty if there is no usable
+    /// snapshot.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -438,10 +440,11 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Length of the chain of snapshots on which this draft builds; 0 if the draft begins empty.
+    /// Number of earlier snapshots in the chain to which this draft belongs; 0 if the draft begins
+    /// empty.
     pub generation: u32,
-    /// Content with which the draft begins: the present snapshot, or empty heads and an empty
-    /// store.
+    /// Content with which the draft begins. `Ok` contains the present snapshot, and `Err` contains
+    /// empty heads and an empty store.
     pub base: Result<Snapshot, (TreeHeads, RestingStore)>,
 }
 

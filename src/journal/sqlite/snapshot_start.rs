@@ -97,10 +97,11 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts to verify, in the background, the records up to the snapshot from which the journal
-    /// was opened. `claim` is the input of this verification. The function adds the losses that
-    /// operators accepted, from `known`, and the redactions that they accepted, from `redactions`:
-    /// a record after the snapshot may accept damage in the records before the snapshot.
+    /// Starts a background thread that verifies the records up to the snapshot from which the
+    /// journal was opened. `claim` is the input of the verification. An action after the snapshot
+    /// may accept damage before the snapshot. So this function adds to `claim` all losses and
+    /// redactions that operators have accepted: losses from `known`, and redactions from
+    /// `redactions`.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -21,8 +21,8 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Returns the two bits of the filter that stand for `name`. Each bit is given as the index of
-    /// a word of the filter, and a mask with this bit of the word.
+    /// Returns the two bits of the filter that stand for `name`. For each bit, returns the index of
+    /// a word of the filter, and a mask that selects the bit in this word.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         // A fixed seed, because snapshots contain filters. A client that chooses names for their
         // bits only makes searches read the file.

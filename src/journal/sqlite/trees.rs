@@ -75,8 +75,8 @@ impl JournalReader {
 
     /// Returns the position of the last record of a tree; `None` if the tree has no record.
     pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
-        // One statement, because each takes a lock outside a view. The records after the last update
-        // of the table come first.
+        // One statement, because outside a view each statement takes a lock. The records after the
+        // last update of the table come first.
         let sql = "SELECT coalesce(\
                      (SELECT position FROM step WHERE tree = ?1 AND position > coalesce(\
                         (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'refreshed'), 0) \
@@ -117,13 +117,15 @@ impl JournalReader {
     }
 
     /// Returns the position up to which the table of trees agrees with `heads`, the last records of
-    /// all trees; 0 if the whole table must be written again.
+    /// all trees. Returns 0 if the whole table must be written again.
     ///
-    /// If `heads` were built from all records, `snapshot` is `None`. The function then compares the
-    /// whole table, and returns an error if the structure of the table is damaged, because such a
-    /// table cannot be written again. If `heads` continue from a snapshot, `snapshot` is the
-    /// position of that snapshot. The function then compares at most the trees with records after
-    /// the snapshot; [`JournalReader::agrees_about_older`] compares the other trees.
+    /// If `snapshot` is `None`, `heads` were built from all records. The function then compares the
+    /// whole table. It returns an error if the structure of the table is damaged, because a damaged
+    /// table cannot be written again.
+    ///
+    /// If `snapshot` is a position, `heads` continue from the snapshot at this position. The
+    /// function then compares at most the trees with records after the snapshot.
+    /// [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &mut TreeHeads,
@@ -147,10 +149,10 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks the heads of all trees that have a record after `refreshed`, up to `snapshot`. The
-    /// next update of the table of trees writes the marked heads. `refreshed` is the last record
-    /// that this table includes, and `snapshot` is the later position of the snapshot from which
-    /// `heads` continue.
+    /// Marks the heads of all trees that have a record after `refreshed` and up to `snapshot`, so
+    /// that the next update of the table of trees writes these heads. `refreshed` is the last
+    /// record that the table includes. `snapshot` is the position of the snapshot from which
+    /// `heads` continue; it is higher than `refreshed`.
     fn note_between(
         &self,
         refreshed: Position,

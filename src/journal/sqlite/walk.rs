@@ -41,8 +41,9 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values of the record that a walk has visited last. A walk goes from newer to older records. With
-/// these values, it verifies the record that it visits next: the preceding record of the same tree.
+/// Values of the record that a walk has visited last. A walk goes from newer to older records of
+/// one tree. It uses these values to verify the next record that it visits, which is the preceding
+/// record of the tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -88,12 +89,12 @@ impl JournalReader {
         begun.map(Some).map_err(|error| self.read_error("the journal", error))
     }
 
-    /// Visits the record at `head`, and then each record before it in its tree, until `visit`
-    /// returns `ControlFlow::Break` or the first record of the tree was visited.
+    /// Visits the record at `head`, and then each earlier record of the same tree. Stops after the
+    /// first record of the tree, or when `visit` returns `ControlFlow::Break`.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] if a record is missing, or if its hash differs from the hash that the next
+    /// [`Error::Broken`] if a record is missing, or if its hash is not the hash that the following
     /// record of the tree names.
     pub fn walk_back(
         &self,

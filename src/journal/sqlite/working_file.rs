@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::journal::Error;
 use crate::limits;
 
-/// Creates a working file in `directory`. The name of the file begins with `kind`, and is deleted
-/// at once. The name remains in the directory only if the process is killed before it deletes the
-/// name.
+/// Creates a working file in `directory`. The name of the file begins with `kind`. The name is
+/// deleted at once, and the file disappears when it is closed. The name remains in the directory
+/// only if the process is killed before the deletion.
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
     let db = Connection::open(&path).map_err(failed())?;

@@ -102,9 +102,8 @@ pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::R
     self::about(db, about)
 }
 
-/// Writes a group, that is, records, checkpoints and blobs that become durable together. If the
-/// journal's file is a projection of a stream, `mark` is the position of the group in the stream,
-/// and is written as well.
+/// Writes a group: records, checkpoints and blobs that become durable together. If the journal's
+/// file is a projection of a stream, also writes `mark`, the position of the group in the stream.
 pub fn group(db: &Connection, group: &LogGroup<'_>, mark: Option<LogMark>) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (place, row) in &group.steps {

@@ -104,8 +104,8 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS. When the program continues, it finds all messages that were sent
-    /// during the pause at once, such as a delivery and the cancel message for it.
+    /// Pauses a program on NATS. Messages that are sent during the pause, such as a delivery and
+    /// its cancel message, all reach the program at once when it continues.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);

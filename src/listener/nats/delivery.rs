@@ -26,7 +26,7 @@ pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 pub(super) struct NatsSender {
     pub client: Client,
     pub runtime: Handle,
-    /// Deadline for sending to an unreachable server. It is set when the program is to stop.
+    /// Deadline for sending to an unreachable server. Empty until the program must stop.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 

@@ -88,7 +88,7 @@ struct DeliveryQueue {
 
 impl DeliveryQueue {
     /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
-    /// queued, sends and receives messages only once in each [`limits::KIT_BATCH_TIME`], so that
+    /// queued, uses the NATS connection at most once in each [`limits::KIT_BATCH_TIME`], so that
     /// several answers are sent together. This time is short, so no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
@@ -113,7 +113,7 @@ struct KitState {
     sender: NatsSender,
     held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
-    /// Deadline for sending to an unreachable server, set when the program is to stop. Once the
+    /// Deadline for sending to an unreachable server. Empty until the program must stop. Once the
     /// deadline is set, the program does not announce itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
@@ -371,8 +371,9 @@ impl KitState {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the messages of a call. Returns the headers that allow the next delivery of the
-    /// call to leave these messages out.
+    /// Remembers the messages of a call for the next delivery of the call. Returns headers for the
+    /// answer. The headers report to the pump that the next delivery need not contain these
+    /// messages. Returns no headers if the messages are not remembered.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if !request.asks_preview && request.remember(&mut self.memory()) {
@@ -381,9 +382,9 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers. Waits only a limited time for an unreachable server. If the answers
-    /// are lost, this replica's leases on their deliveries end, because they are no longer renewed,
-    /// and the pump delivers the calls again.
+    /// Sends the last answers. Waits only a limited time for an unreachable server. If an answer is
+    /// lost, this replica no longer renews its lease on the answered delivery. The lease ends, and
+    /// the pump delivers the call again.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);
@@ -412,8 +413,8 @@ impl KitState {
     }
 }
 
-/// Error code of a NATS service for a bad request, as in HTTP. The pump does not retry such a
-/// request.
+/// Error code of a NATS service for a bad request, as in HTTP. The pump does not retry a request
+/// that got this code.
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
 const GONE: u16 = 499;

@@ -212,8 +212,9 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// Returns the name of a payload, and its bytes as written. The payload's root element declares
-    /// the namespace of the name.
+    /// Reads the next payload. Returns the payload's name, and the payload's text exactly as
+    /// written. The namespace of the name comes from a declaration in the payload's own root
+    /// element, never from the frame around the payload.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {

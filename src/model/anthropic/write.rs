@@ -181,8 +181,8 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
-/// Marks the last of `parts` as the end of the unchanging part of a request, for the provider's
-/// prompt cache.
+/// Marks the last of `parts` for the provider's prompt cache. Up to this mark, later requests
+/// probably repeat this request unchanged.
 fn mark(parts: &mut [AnthropicPart<'_>]) {
     if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
         *cache_control = Some(CacheControl { r#type: "ephemeral" });
@@ -257,7 +257,8 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
 }
 
 /// The text and the calls of an answer, which are written to `parts` piece by piece. `texts_taken`
-/// and `calls_taken` state how much of them `parts` already contains.
+/// states how much of the text `parts` already contains, and `calls_taken` states how many of the
+/// calls.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,

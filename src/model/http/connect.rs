@@ -19,9 +19,9 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection to a provider, directly or over a proxy.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy that receives and forwards the request. The request line then contains the whole
-    /// URL, and the request has the proxy's authorization. `None` for a direct connection or a
-    /// tunnel.
+    /// The proxy that receives and forwards the request; `None` for a direct connection or a
+    /// tunnel. A request to such a proxy contains the whole URL in its request line, and the
+    /// proxy's authorization.
     pub relay: Option<HttpProxy>,
 }
 

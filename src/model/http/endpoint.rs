@@ -87,7 +87,7 @@ impl ProviderEndpoint {
         &self.uri
     }
 
-    /// Returns the host, with the port unless it is the scheme's default.
+    /// Returns the host. Appends the port, unless it is the default port of the scheme.
     pub fn authority(&self) -> String {
         self.uri.authority().map(ToString::to_string).unwrap_or_default()
     }

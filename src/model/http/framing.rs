@@ -72,9 +72,9 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Decodes the next piece of the input `rest`, and appends those of its bytes that belong to
-    /// the body to `body`. Returns the next framing, and the number of bytes that were consumed.
-    /// Returns `None` if the piece has not arrived completely, or if the framing is already broken.
+    /// Decodes the next piece of the input `rest`. Appends the bytes of the body in this piece to
+    /// `body`. Returns the next framing, and the number of input bytes that were consumed. Returns
+    /// `None` if the piece has not arrived completely, or if the framing is already broken.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {

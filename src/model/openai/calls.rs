@@ -69,9 +69,10 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// Returns the native call that a piece with this `index` and `id` continues, which is the last
-    /// call with the same index. If there is no such call, or if that call has another id, begins a
-    /// new call: some servers give all calls the same index. An empty id fits every call.
+    /// Returns the native call that the piece with this `index` and `id` continues. This is the
+    /// last call with the same index, if its id matches `id`. An empty id matches every id. Without
+    /// a matching call, begins a new call. An equal index alone is not enough, because some servers
+    /// give all calls the same index.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {

@@ -9,8 +9,8 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
-/// OpenAI's wire format for chat completions. `quirks` states how one provider's format differs
-/// from it.
+/// OpenAI's wire format for chat completions. `quirks` states how the format of one provider
+/// differs from OpenAI's format.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     pub quirks: OpenAiQuirks,

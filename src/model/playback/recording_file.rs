@@ -11,8 +11,8 @@ pub(super) struct RecordingFile {
     /// Description of the recording: which run the turns come from, and who recorded them.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// Name that playback reports as the model of its answers. `recorded` if the file names no
-    /// model.
+    /// Name that playback reports as the model of its answers. If the file names no model, playback
+    /// reports the name `recorded`.
     #[serde(rename = "model", default = "unnamed")]
     pub model: String,
     #[serde(default, rename = "turn")]
@@ -39,8 +39,8 @@ pub(super) struct RecordedTurn {
     #[serde(rename = "text")]
     pub text: String,
     /// Whether playback replaces only `{{nonce}}` in the text, and leaves every other `{{`
-    /// unchanged. The recorder sets this for an answer that itself contains `{{`. If the turn has
-    /// no nonce, playback leaves `{{nonce}}` unchanged, too.
+    /// unchanged. If the turn has no nonce, playback also leaves `{{nonce}}` unchanged. The
+    /// recorder sets this field for an answer that itself contains `{{`.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

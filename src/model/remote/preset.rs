@@ -19,8 +19,8 @@ pub struct ProviderPreset {
 /// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireFormat {
-    /// OpenAI's format for chat completions. The value states how this provider's format differs
-    /// from it.
+    /// OpenAI's format for chat completions. The value states how the format of this provider
+    /// differs from OpenAI's format.
     #[serde(rename = "openai")]
     OpenAi(OpenAiQuirks),
     /// Anthropic's messages API.

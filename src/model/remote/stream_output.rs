@@ -69,9 +69,9 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts bytes of the answer that are passed on only at the end of the stream, such as those
-    /// of a native call. `bytes` is their number. Fails if the whole answer exceeds its maximum
-    /// size.
+    /// Counts `bytes` bytes of the answer that have arrived but are passed on only at the end of
+    /// the stream, such as the bytes of a native call. Reports them as [`AnswerChunk::Withheld`].
+    /// Fails if the whole answer exceeds its maximum size.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));

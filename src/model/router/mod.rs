@@ -30,8 +30,8 @@ use crate::mutant::mutant;
 /// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
-    /// Tries the routes in the order of the config, and the next route only after the previous one
-    /// has failed (failover).
+    /// Tries the routes in the order of the config. Tries a route only after the previous route has
+    /// failed (failover).
     #[default]
     Failover,
     /// Takes the routes in turn. Each call begins with the route after the first route of the
@@ -152,8 +152,8 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether the text that the receiver has is void, because its answer was not completed. If so,
-    /// [`AnswerChunk::Restart`] must come before the next answer.
+    /// Whether the receiver has text of an answer that was not completed. If so, this text is void,
+    /// and [`AnswerChunk::Restart`] must come before the next answer.
     is_void: bool,
     tries: u32,
     last: Option<Error>,

@@ -46,11 +46,13 @@ enum WalkEnd {
     Hidden,
 }
 
-/// Determines the ancestry of the process `pid`, which is at the other end of a connection. The
-/// ancestry is unknown if `pid` is `None` or 0, as for a process in a PID namespace that this
-/// process cannot see. `is_own` returns whether the journal with a given id belongs to this
-/// organism. If the process has exited, or if its parents keep changing, the result is
-/// [`ProcessAncestry::Hosted`], because this is the case with the fewest rights.
+/// Determines the ancestry of the process `pid`, which is at the other end of a connection.
+/// `is_own` returns whether the journal with a given id belongs to this organism.
+///
+/// If `pid` is `None` or 0, the operating system does not show the process, for example because the
+/// process is in another PID namespace. The ancestry is then [`ProcessAncestry::Unknown`]. If the
+/// process has exited, or if its parents keep changing, the ancestry is
+/// [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }
@@ -153,9 +155,9 @@ pub fn exists(pid: i64) -> bool {
 }
 
 /// Whether the environment of the process `pid` contains the mark of a pump of this organism. Each
-/// pump gives its mark, which names its journal, to every process that it starts. The listener's
-/// name in the environment is no evidence, because people also set that name for listeners that
-/// they start themselves.
+/// pump gives its mark to every process that it starts. The mark names the pump's journal. The
+/// listener's name in the environment is no evidence, because people also set this name for
+/// listeners that they start themselves.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

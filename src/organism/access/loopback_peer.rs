@@ -55,8 +55,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 }
 
 /// Searches once for the owner of a client's socket. Returns whether a hosted process owns the
-/// socket, or may own it if no list shows the owner. Returns `None` if the processes changed during
-/// the search.
+/// socket. If no process shows the socket among its open files, returns whether a hosted process
+/// may own the socket. Returns `None` if the processes changed during the search.
 fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
     // The client closed the connection after its request. It reads no response, and its processes
     // may be gone before anyone looks at them.
@@ -82,12 +82,13 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
 }
 
 /// Whether a pump of this organism started at least one of the processes `pids`. `is_hosted`
-/// decides this for one process, and returns `None` if the ancestry of the process cannot be
-/// determined, usually because the process has exited. Such a process counts as started by a pump
-/// if `is_still_owner` returns true, which means that the process may still own the socket.
+/// decides this for one process. `is_hosted` returns `None` if the ancestry of the process cannot
+/// be determined, usually because the process has exited. A process of undetermined ancestry counts
+/// as started by a pump if `is_still_owner` returns true for it, that is, if it may still own the
+/// socket.
 ///
 /// Returns `Some(false)` if `is_hosted` returned false for all processes. Returns `None` if the
-/// result depends on a process of unknown ancestry that no longer owns the socket.
+/// result depends on a process of undetermined ancestry that no longer owns the socket.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -115,9 +116,9 @@ fn may_be_hosted(uid: u32) -> bool {
 }
 
 /// Whether the process `pid` looks like a process of a login service that acts for the user `uid`,
-/// such as the process of `sshd` that forwards ports: the process runs as `uid`, and its parent
-/// runs as root. The open files of such a process cannot be read, so it may own a socket of the
-/// user although no list shows this.
+/// such as the process of `sshd` that forwards ports. A process of this kind runs as `uid`, its
+/// parent runs as root, and its open files cannot be read. So it may own a socket of the user
+/// although `/proc` shows no owner of the socket.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -185,7 +186,8 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((ip.to_canonical(), port))
 }
 
-/// The processes that have a socket open, and the processes of which this is unknown.
+/// The processes that certainly have a socket open, and the processes that may have the socket
+/// open.
 #[derive(Debug, Default)]
 struct SocketOwners {
     /// Processes whose open files include the socket.

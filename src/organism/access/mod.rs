@@ -62,7 +62,8 @@ pub struct DeniedCaller {
 pub struct AccessRules {
     /// Name of the organism, which is the same on all of its machines.
     organism: String,
-    /// The listeners of the config. Each has the client that the config assigns to it, if any.
+    /// For each listener of the config, the client that the config assigns to the listener; `None`
+    /// if the config assigns no client.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
     /// Clients that may see the texts of models. Each of these clients sees only the texts in its
@@ -242,9 +243,10 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
-    /// Signs the rights that a subscription to live events grants its sender, so that pumps on
-    /// other machines accept them. If this machine has no readable key, the rights stay unsigned,
-    /// and those pumps refuse the subscription.
+    /// Signs the rights that the sender of a subscription to live events has. Pumps on other
+    /// machines use these rights only if they are signed. If this machine has no readable key, the
+    /// rights stay unsigned. The other pumps then decide on the subscription themselves, as in
+    /// [`Self::judge_remote`], and usually refuse it.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -282,10 +284,10 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets what the sender of a subscription to live events may see, after the subscription came
-    /// over NATS and was accepted. Keeps the rights if another machine of the organism has already
-    /// set and signed them. A client that has not proved its identity sees only the states of model
-    /// calls, and no texts.
+    /// Sets the rights of a subscription to live events, that is, what its sender may see. The
+    /// subscription came over NATS and was already accepted. If another machine of the organism has
+    /// set and signed the rights, keeps these rights. A sender that has proved to be neither an
+    /// operator nor the client sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -346,10 +348,12 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
-    /// send requests at all. If a client has a secret, it must send the secret with each payload,
-    /// and with each subscription to live events of its threads. A subscription that names no
-    /// client must be signed by an operator. A subscription is also accepted if another machine of
-    /// the organism has checked and signed it.
+    /// send requests at all. Beyond that, this method checks only payloads and subscriptions to
+    /// live events. If a client has a secret, each payload from the client must contain the secret.
+    ///
+    /// A subscription is accepted in four cases: another machine of the organism has checked and
+    /// signed it; it names a client that has no secret; it contains the secret of the client that
+    /// it names; or an operator has signed it.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -449,10 +453,11 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a process that a pump of this organism has started. The environment
-/// of the process shows this. A process can evade the check by changing its environment. The check
-/// is enough nevertheless, because such a process needs no pump to change the journal: it can also
-/// write to the journal's files directly.
+/// Refuses to start a pump in a hosted process, that is, in a process that a pump of this organism
+/// has started. The environment of a process shows whether the process is hosted. A hosted process
+/// can evade the check by changing its environment. The check is enough nevertheless, because a
+/// hosted process can change the journal without a pump: it can write to the journal's files
+/// directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };

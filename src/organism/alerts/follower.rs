@@ -58,8 +58,8 @@ pub(super) struct AlertFollower {
     /// Position of the last record that was processed.
     read: Position,
     /// Whether the pump has sent its list of calls that wait for a person. The follower processes
-    /// no records before it has the list. Otherwise, it could process the end of a wait before it
-    /// knows the call that waits.
+    /// no records before it has this list. If it did, it could process the end of a call's wait
+    /// before it knows that the call waits.
     knows_waiting: bool,
     /// Whether the follower has processed all records from before the start of the organism.
     has_caught_up: bool,
@@ -69,9 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed copies of checkpoints at the last check that found no checkpoint
-    /// waiting to be copied. If checkpoints wait at a later check and the total is then higher, the
-    /// follower reports that they cannot be copied.
+    /// Total number of failed copies of checkpoints at the last check at which no checkpoint waited
+    /// to be copied. If checkpoints wait at a later check, and the total is higher at that check,
+    /// the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 
@@ -272,8 +272,8 @@ impl AlertFollower {
         }));
     }
 
-    /// If an earlier run of the organism raised an alert that it could not record, requests that
-    /// the pump record this alert now.
+    /// Requests that the pump record the alert that an earlier run of the organism raised but could
+    /// not record. Does nothing if there is no such alert.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();
@@ -456,8 +456,9 @@ async fn until(time: Option<Time>) {
     }
 }
 
-/// Finds the request of a call in the records of its tree, up to `record`. Returns `None` if the
-/// records cannot be read, or if a limited number of them does not contain the request.
+/// Searches the records of a call's tree for the request of the call. Begins with `record` and goes
+/// back, over at most [`limits::ALERT_REQUEST_RECORDS_MAX`] records. Returns `None` if these
+/// records do not contain the request, or if one of them cannot be read.
 fn request_of(reader: &JournalReader, record: &Record, call: CallId) -> Option<CallRequest> {
     let mut found = None;
     let mut visited = 0;

@@ -14,9 +14,9 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of a collective alert, which stands for many alerts of one kind. A kind gets a
-/// collective alert if too many of its alerts were raised within the time window of the config.
-/// Each further alert of the kind then only increases the count of the collective alert.
+/// Subject of a collective alert, which stands for many alerts of one kind. If too many alerts of a
+/// kind were raised within the time window of the config, the kind gets a collective alert. After
+/// that, each further alert of the kind only increases the count of the collective alert.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -314,9 +314,10 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert, or lets the collective alert of its kind (see [`ALL_OTHERS`]) stand for it.
-    /// If the collective alert is open, increases its count. Otherwise, if too many alerts of the
-    /// kind were raised within the time window of the config, raises the collective alert.
+    /// Raises the alert of `report`, with two exceptions. If the collective alert of its kind is
+    /// open (see [`ALL_OTHERS`]), only increases the count of the collective alert. If the
+    /// collective alert is not open, but too many alerts of the kind were raised within the time
+    /// window of the config, raises the collective alert instead.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -486,8 +487,8 @@ impl AlertRules {
         }
     }
 
-    /// Returns the next time at which [`AlertRules::tick`] must be called, because it may then
-    /// raise or end an alert. Returns `None` if time alone changes no alert.
+    /// Returns the next time at which [`AlertRules::tick`] must be called, because the passage of
+    /// time may raise or end an alert at that time. Returns `None` if time alone changes no alert.
     pub fn next_tick(&self) -> Option<Time> {
         let window = self.config.window;
         let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));

@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error shows a fault of the journal itself. False if another process writes the
-/// journal, or if the connection to NATS failed.
+/// Whether the error shows a fault of the journal itself. False if the reason for the error is that
+/// another process writes the journal, or that the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

@@ -81,7 +81,8 @@ pub enum Error {
 pub struct WrittenFiles {
     /// Configs for `nats-server --config`, one file for each node.
     pub servers: Vec<PathBuf>,
-    /// Users with the files of their seeds, which are the texts of their private keys.
+    /// Users, each with the path of the file that contains the user's seed. A seed is the text of a
+    /// private key.
     pub seeds: Vec<(String, PathBuf)>,
 }
 

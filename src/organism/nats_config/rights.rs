@@ -41,9 +41,9 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of the pump. `hosted` contains the listeners and agents that run on
-    /// NATS. The pump may publish to their inboxes: it answers there to agents that request their
-    /// threads, and sends deliveries there to programs that already have the earlier messages of a
-    /// call.
+    /// NATS. The pump may publish to the inboxes of these programs. If an agent requests its
+    /// thread, the pump sends the thread to the agent's inbox. If a program already has the earlier
+    /// messages of a call, the pump sends further deliveries of the call to the program's inbox.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -81,8 +81,8 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of a user that sends discovery requests. The user has no permissions
-    /// on JetStream. A JetStream request can name any reply subject, and a server publishes the
-    /// response to this subject.
+    /// on JetStream, because with them the user could publish on any subject: a JetStream request
+    /// can name any reply subject, and a server publishes the response to this subject.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }

@@ -15,8 +15,8 @@ use crate::service::{
 
 impl PartitionMap {
     /// Sends the reader the events of every partition that the reader watches, until the reader
-    /// leaves. The events of all these partitions share one bounded queue. So a slow reader delays
-    /// neither a pump nor the connection to NATS.
+    /// leaves. The events of all these partitions share one bounded queue. A full queue drops
+    /// events, so that a slow reader delays neither a pump nor the connection to NATS.
     pub(super) async fn follow_live(
         &self,
         request: &LiveRequest,
@@ -79,8 +79,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until the subscription ends. If it ended because the
-    /// partition was unavailable, returns the reason; otherwise, returns `None`.
+    /// Queues the events of one subscription until the subscription ends. If the subscription ended
+    /// because the partition was unavailable, returns the reason; otherwise, returns `None`.
     async fn subscribe(
         &self,
         request: LiveRequest,

@@ -110,8 +110,9 @@ impl GroupMembership {
         }
     }
 
-    /// Logs a warning if `entry` announces a member with another config than this process. The
-    /// processing of a message would then depend on which process owns the message's partition.
+    /// Logs a warning if `entry` announces a member with another config than this process. With
+    /// different configs, the processing of a message would depend on which process owns the
+    /// message's partition.
     fn warn_of(&mut self, entry: &MemberAnnouncement) {
         let is_news = entry.config != self.digest() && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
@@ -163,8 +164,9 @@ impl GroupMembership {
         }
     }
 
-    /// Forgets the handover of this process if it has ended: the receiver has the partition, is
-    /// gone, or did not take the partition in time. Returns whether a handover is still under way.
+    /// Forgets the handover that this process began, if the handover has ended. A handover ends
+    /// when the receiver has the partition, when the receiver is gone, or when the receiver did not
+    /// take the partition in time. Returns whether a handover is still under way.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -239,8 +241,9 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now, or `None`. No handover is due for some time after a
-    /// change in the members or their partitions, so that every member learns of the change first.
+    /// Returns the handover that is due now, or `None` if none is due. After a change in the
+    /// members or their partitions, no handover is due for some time, so that every member learns
+    /// of the change before the next handover.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

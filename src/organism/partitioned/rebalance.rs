@@ -26,8 +26,8 @@ pub struct MemberAnnouncement {
     /// Partitions whose pumps the process runs.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
-    /// Partitions for which the process stands by. Its local copies of their streams have caught
-    /// up.
+    /// Partitions for which the process stands by. The process's local copies of the streams of
+    /// these partitions have caught up.
     #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
     /// Whether the process is taking over or handing over a partition.
@@ -38,8 +38,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A planned handover of one partition from the member `from` to the member `to`. The partition is
-/// one of the partitions in `of`; the member `from` chooses it.
+/// A planned handover of one partition from the member `from` to the member `to`. The member `from`
+/// chooses the partition among the partitions in `of`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,

@@ -44,8 +44,8 @@ enum WorkerStop {
     HandOver(PartitionHeir),
 }
 
-/// The state and rules of a pump (its core) after all records of the partition's stream, and the
-/// journal to which this process may now append.
+/// The core of the partition's pump, and the journal to which this process may now append. The core
+/// contains the state after all records of the partition's stream, and the rules of the pump.
 type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -249,9 +249,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits for [`limits::HANDOVER_DRAIN`], the time that a planned handover leaves for deliveries
-    /// in flight. If the process begins to stop during the wait, the wait lasts at most
-    /// [`limits::DRAIN_TIMEOUT`] from then on.
+    /// Gives the deliveries in flight time to end before a planned handover. Waits for
+    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop during the wait, waits at most
+    /// [`limits::DRAIN_TIMEOUT`] from that moment.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -344,8 +344,8 @@ impl LeaseWait<'_> {
         }
     }
 
-    /// Follows the stream until the lease is free, then takes the lease. Returns `None` if the
-    /// config was reloaded before, or if the wait was stopped.
+    /// Follows the stream until the lease is free, then takes the lease. Returns `None` if the wait
+    /// was stopped, or if a reload changed the config during the wait.
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };

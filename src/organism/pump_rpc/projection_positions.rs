@@ -80,8 +80,8 @@ impl PumpRpc {
     }
 }
 
-/// Reads the partition that a request concerns from its subject; `None` if the subject names no
-/// partition.
+/// Reads the number of the requested partition from the subject of a request. Returns `None` if the
+/// subject names no partition.
 fn partition_of(question: &Message) -> Option<usize> {
     question.subject.rsplit('.').next()?.parse().ok()
 }

@@ -169,9 +169,9 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Puts the config of a reload in force: the records after the reload are recomputed with this
+    /// Puts the config of a reload in force. The records after the reload are recomputed with this
     /// config, from the state that was recomputed so far. If the records before the reload are not
-    /// recomputed, the records after it are not recomputed either.
+    /// recomputed, the records after the reload are not recomputed either.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -18,9 +18,8 @@ pub struct ReplayReport {
     /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refused payloads in the recomputed records. The replay does not check their
-    /// refusals again. A record keeps only the first bytes of a refused payload, so the gate cannot
-    /// check it.
+    /// Number of refused payloads in the recomputed records. The replay does not check these
+    /// payloads again, because a record keeps only the first bytes of a refused payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.

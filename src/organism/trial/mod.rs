@@ -75,7 +75,7 @@ impl TrialOptions {
     }
 
     /// Returns the part of the trial's budget that is left after `spent`. Returns `None` if the
-    /// trial has no budget, so that it calls no model on the network.
+    /// trial has no budget. A trial without a budget calls no model on the network.
     fn allotment(&self, spent: Spending) -> Option<Allotment> {
         let tokens = self.tokens.map(|most| most.saturating_sub(spent.tokens));
         let money = self.money.map(|most| Money(most.0.saturating_sub(spent.money.0)));

@@ -219,9 +219,9 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
 }
 
 /// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, all paths
-/// that begin with the text before the `*` are forbidden. Otherwise, `never` is a path. It and all
-/// paths beneath it are then forbidden (see [`is_part`]). `goals` contains the goal ids of the
-/// tested workflow, and then the goal ids of all workflows.
+/// that begin with the text before the `*` are forbidden. Otherwise, the path `never` and all paths
+/// beneath it are forbidden (see [`is_part`]). `goals` contains the goal ids of the tested
+/// workflow, and then the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -258,10 +258,11 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
 
 /// Whether the label `whole` in a test case covers the thread label `step` of a run. A thread label
 /// is the id of a goal with optional suffixes: `draft_2` is the second pass of the goal `draft`,
-/// and `draft-1` a further run after a retry or a correction. If `whole` is the id of a goal, it
-/// covers all labels of this goal. Otherwise, it covers itself and its further runs: `draft_2` also
-/// covers `draft_2-1`. If `step` begins with the ids of several goals, it is a label of the goal
-/// with the longest id.
+/// and `draft-1` is a further run after a retry or a correction.
+///
+/// If `whole` is the id of a goal, it covers all labels of this goal. Any other label covers itself
+/// and its further runs: for example, `draft_2` covers `draft_2` and `draft_2-1`. If `step` begins
+/// with the ids of several goals, `step` is a label of the goal with the longest id.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

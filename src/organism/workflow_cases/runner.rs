@@ -179,8 +179,8 @@ impl<'a> CaseRunner<'a> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
     }
 
-    /// Returns the listeners that still work on a delivery, that is, that have a delivery in flight
-    /// which does not wait for an answer of the test case.
+    /// Returns the listeners that still work on a delivery. A listener works on each of its
+    /// deliveries in flight, except those that wait for an answer of the test case.
     fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
         let waiting = self.pending.all();
         let waits = |working: &&DeliveryInFlight| {

@@ -52,9 +52,10 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Marks the next turn of the answer at `path` as used up. The caller marks a turn with a text
-    /// when it gives the text to the run. A turn that is a fault is marked by [`CaseScript::next`]
-    /// instead, when another call needs a turn of the same answer.
+    /// Marks the next turn of the answer at `path` as used up. The caller calls this method for a
+    /// turn with a text, when it gives the text to the run. The caller does not call it for a
+    /// fault: [`CaseScript::next`] marks a fault as used up when another call needs a turn of the
+    /// same answer.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -163,8 +163,8 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of the calls that the run made to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// For each call path, the text of each answer or fault that the case file gets, in order. Each
-    /// of them is for one delivery. A call path names a goal or a call of the run.
+    /// For each call path, the texts of the answers and faults that the case file gets, in order.
+    /// Each text is for one delivery. A call path names a goal or a call of the run.
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,

@@ -35,8 +35,8 @@ struct Absence {
     /// Call that is delivered as a probe, and the time at which the probe started. `None` if no
     /// probe is in flight.
     probe: Option<(CallId, Time)>,
-    /// For each waiting call, the time at which the call fails as undeliverable if its listener is
-    /// still absent then.
+    /// The deadline of each waiting call. If the listener is still absent at the deadline, the call
+    /// fails as undeliverable.
     due: BTreeMap<CallId, Time>,
 }
 
@@ -133,8 +133,8 @@ impl AbsentListeners {
         self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
     }
 
-    /// Removes the entries of a closed call, which either waited for `listener` or was delivered to
-    /// it as a probe.
+    /// Removes the entries of a closed call. The call either waited for `listener`, or was
+    /// delivered to `listener` as a probe.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.due.remove(&call);
@@ -147,16 +147,17 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns, for each probe in flight, the time at which its listener counts as present again if
-    /// the probe has not come back. A probe comes back if no process of the listener accepts it.
+    /// Returns, for each probe in flight, the time at which the probe counts as accepted. From this
+    /// time on, the listener counts as present again. If the probe comes back earlier, no process
+    /// of the listener has accepted it.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
     }
 
     /// Adds `by` to the start time of each probe in flight, and to the deadline of each waiting
-    /// call. The pump calls this after a standstill, for example, because the time of a standstill
-    /// must not count towards deadlines.
+    /// call. The pump calls this method if a time must not count towards deadlines, for example
+    /// after a standstill.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -196,8 +197,8 @@ impl Core {
     }
 
     /// Sets the time at which a call fails if its listener is still absent. The time-out of the
-    /// call runs from the first hand-over of the call since its last answer or failed attempt. If
-    /// it was not handed over since then, the time-out runs from now.
+    /// call begins with the first hand-over of the call since its last answer or failed attempt. If
+    /// there was no such hand-over, the time-out begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

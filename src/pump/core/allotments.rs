@@ -26,8 +26,8 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns those of `thread` and the threads above it whose time limit has passed at `now`. Begins
-/// with `thread` and goes upwards.
+/// Returns the threads whose time limit has passed at `now`, among `thread` and the threads above
+/// it. Begins with `thread` and goes upwards.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
@@ -148,9 +148,9 @@ impl Core {
     }
 
     /// Returns the time at which `call` times out because its thread, or a thread above its thread,
-    /// reaches its time limit. Returns `None` if no time limit of these threads runs, or if another
-    /// call in the same thread opened `call`. In the second case, `call` ends together with the
-    /// call that opened it.
+    /// reaches its time limit. Returns `None` if none of these threads has a running time limit.
+    /// Also returns `None` if another call in the same thread opened `call`, because `call` then
+    /// ends together with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -165,9 +165,9 @@ impl Core {
     }
 
     /// Handles [`Alarm::ThreadTime`]. Looks for the outermost thread whose time limit has passed,
-    /// among the call's thread and the threads above it. The calls in that thread and in its
-    /// subthreads time out. The calls of a thread end before the calls of its subthreads. A call
-    /// that another call in the same thread opened ends with the call that opened it.
+    /// among the call's thread and the threads above it. The open calls in the found thread and in
+    /// its subthreads time out, the calls of a thread before the calls of its subthreads. A call
+    /// that another call in the same thread opened ends together with its opener.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
@@ -199,8 +199,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Returns the reason why nothing may start in `thread`: its time limit, or the time limit of a
-    /// thread above it, has passed at `now`. Returns `None` if no such time limit has passed.
+    /// Returns a reason if nothing may start in `thread`, because the time limit of `thread` or of
+    /// a thread above it has passed at `now`. Returns `None` if no such time limit has passed.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

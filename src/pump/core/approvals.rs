@@ -168,9 +168,10 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of a budget of the held call's sender that has no room any more, or
-    /// `None` if all have room. A budget may have been used up while the call was held. An approval
-    /// checks this, because a sender without budget could not use the result of the call.
+    /// Checks whether a budget or a time limit of the held call's sender was used up while the call
+    /// was held. Returns a description of the used-up budget or time limit; `None` if all have
+    /// room. An approval makes this check, because a sender without a budget could not use the
+    /// result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -297,8 +298,9 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the whole answer to `refusal`, the refusal of an answer with an invalid signature. With the
-/// addition, the record of the refusal contains the answer.
+/// Turns `refusal` into a refusal of the answer `payload`, with the same rule and message.
+/// `refusal` is the refusal of the answer's invalid signature. The record of the returned refusal
+/// contains the digest and the beginning of the answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
@@ -307,7 +309,7 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
 }
 
 /// Returns the form in which a record contains an answer. This form has no payloads, because the
-/// record already contains them as messages or refusals.
+/// record contains the payloads of the answer as messages or refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),

@@ -284,8 +284,8 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
 
 /// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
 /// tokens of a reservation were estimated instead of counted, the reservation is several times too
-/// high. Together with `spent`, it must then fit into half of the budget, so that the rest remains
-/// for other calls.
+/// high. In this case, `spent` and the reservation together must fit into half of the budget, so
+/// that the rest remains for other calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

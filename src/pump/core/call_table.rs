@@ -96,8 +96,8 @@ impl CallTable {
         self.orphans.get(&(call, attempt)).map(|orphan| &orphan.thread)
     }
 
-    /// Ends a delivery whose call is already closed. Returns `None` if `source` does not name such
-    /// a delivery and its listener.
+    /// Ends the delivery that `source` names, if the call of this delivery is already closed.
+    /// Returns `None` if there is no such delivery, or if another listener works on it.
     pub(super) fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);
         self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
@@ -129,7 +129,7 @@ impl Core {
     }
 
     /// Removes a closed call from all parts of the core that know the call. Returns the attempt on
-    /// which the call's listener still works, or `None` if it works on none.
+    /// which the call's listener still works, or `None` if there is no such attempt.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,

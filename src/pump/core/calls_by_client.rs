@@ -7,9 +7,9 @@ use super::Core;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Call, Map};
 
-/// Open calls that may wait for a long time, with their number for each client and listener. The
-/// core counts held calls in one such table, and calls with timers in another. Rebuilt after every
-/// boot from the state.
+/// Open calls that may wait for a long time, counted for each client and listener. The core counts
+/// held calls in one such table, and calls with timers in another. Rebuilt after every boot from
+/// the state.
 ///
 /// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
 /// for zero.

@@ -45,9 +45,9 @@ impl Core {
         self.state.keys.get(&(submission.client.clone(), key))
     }
 
-    /// Whether a client key has expired: it is older than the time for which the client's keys are
-    /// kept, and no call of its submission is open. A key with an open call does not expire, so
-    /// that a retry never starts the same work in parallel.
+    /// Whether a client key has expired. A key expires when it is older than the time for which the
+    /// client's keys are kept, and no call of its submission is open any more. A key with an open
+    /// call does not expire, so that a retry never starts the same work in parallel.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
         let contract = self.contracts.get(client);
         let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };

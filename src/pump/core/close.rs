@@ -62,7 +62,7 @@ pub(super) struct ClosingCall {
 }
 
 impl ClosingCall {
-    /// Whether a call in the same thread opened this call. The result then stays in the thread.
+    /// Whether a call in the same thread opened this call. If so, the result stays in the thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
     }
@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Closes a call as [`Core::fail`] does. Messages that were not handled get the disposition
-    /// `undelivered`.
+    /// that `undelivered` contains.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -161,10 +161,10 @@ impl Core {
         }
     }
 
-    /// Closes one call. A listener can forward its own call to peers, which opens a new call (a
-    /// leg) for each peer. If the closed call is the last open leg of a forwarded call, returns the
-    /// forwarded call with its result, and the caller must close the forwarded call next. Otherwise
-    /// returns `None`.
+    /// Closes one call. The call may be a leg of a forwarded call: a listener can forward its own
+    /// call to peers, which opens a new call (a leg) for each peer. If the closed call is the last
+    /// open leg, returns the forwarded call with its result. The caller must close the forwarded
+    /// call next. In all other cases, returns `None`.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -191,8 +191,8 @@ impl Core {
         None
     }
 
-    /// Returns the result of a call that its listener has forwarded to peers. It consists of the
-    /// results of all calls to these peers. Returns `None` while one of these calls is open.
+    /// Returns the result of a call that its listener has forwarded to peers. The result consists
+    /// of the results of all calls to these peers. Returns `None` while one of these calls is open.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -386,9 +386,9 @@ impl Core {
         messages
     }
 
-    /// Records the result of a closed call as messages in the call's own thread, with the
-    /// disposition `recorded`. The opener of the call is a client or a call of another thread. It
-    /// gets the result separately, so no call handles these messages.
+    /// Records the result of a closed call as messages in the call's own thread. The opener of the
+    /// call is a client or a call of another thread, and gets the result separately. So no call
+    /// handles the recorded messages, and they get the disposition `recorded`.
     fn record_result(
         &mut self,
         step: &mut Step,

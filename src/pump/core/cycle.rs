@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use super::Core;
 use crate::ids::{CallId, ListenerName, ThreadId};
 
-/// Whether a call from `caller` to `agent` in `thread` would close a cycle. This is so if the
-/// agent's current call in `thread` waits for `caller`, directly or through other calls. The new
-/// call could then never be answered.
+/// Whether a call from `caller` to `agent` in `thread` would close a cycle. The call closes a cycle
+/// if the agent's current call in `thread` waits for `caller`, directly or through other calls. A
+/// call that closes a cycle could never be answered.
 pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
     let mut seen = HashSet::new();
     let mut next: Vec<_> = core.scheduler.holder(agent, thread).into_iter().collect();

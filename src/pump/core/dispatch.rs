@@ -116,8 +116,8 @@ impl Core {
 
     /// Handles time that must not count towards deadlines, such as a standstill of the pump. If any
     /// call is open, records this time and moves all deadlines to a later time. If no call is open,
-    /// only a clock that was set forward matters: the time is then recorded if a thread has a time
-    /// limit, or if the time for which client keys are kept is limited.
+    /// records this time only if the clock was set forward, and if a thread has a time limit or
+    /// client keys are kept for a limited time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

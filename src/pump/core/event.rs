@@ -244,8 +244,8 @@ pub struct BusyCount {
     pub count: u64,
 }
 
-/// An alarm that the core has set. When the alarm fires, it has no effect if the state has changed
-/// and the alarm is obsolete.
+/// An alarm that the core has set. If the state has changed in the meantime, the alarm may be
+/// obsolete. An obsolete alarm has no effect when it fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -355,9 +355,9 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Reports to the waiting caller whether the pump accepted its decision or its cancellation.
-    /// For an operator's action, a reload or an alert, `ruling` is always `Ok`, and reports that
-    /// the record is durable.
+    /// Reports the pump's ruling to the caller that waits for it. For a person's decision or
+    /// cancellation, `ruling` states whether the pump accepted it. For an operator's action, a
+    /// reload or an alert, `ruling` is always `Ok`, which means that the record is durable.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,

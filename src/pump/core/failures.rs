@@ -128,10 +128,11 @@ impl Core {
     }
 
     /// Limits the failed rounds of a call. A round consists of the messages that the listener gets
-    /// together after one of its answers. A round has failed if it contains results and all of them
-    /// are failures. After too many consecutive failed rounds, fails the call. After a smaller
-    /// number, delays the next round. The rounds of agents are not delayed, because model calls
-    /// already slow them down. Returns true if the call failed or its next round was delayed.
+    /// together after one of its answers. A round has failed if it contains results and all these
+    /// results are failures. After too many consecutive failed rounds, fails the call. After a
+    /// smaller number, delays the next round. Does not delay the rounds of agents, because model
+    /// calls already slow agents down. Returns true if the call failed or its next round was
+    /// delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);

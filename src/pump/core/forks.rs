@@ -28,15 +28,15 @@ use crate::thread::{
 };
 
 /// An operator's request to fork a thread. Contains the threads that the source had at the fork
-/// point, and the calls that were open there.
+/// point, and the calls that were open at the fork point.
 #[derive(Debug)]
 pub struct ForkOrder {
     /// Identifies the caller that waits for the pump's ruling on the fork. Not recorded.
     pub ticket: Uuid,
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
-    /// The calls that were open at the fork point, with their messages. Empty if the fork begins
-    /// with a request, because no call is open at such a fork point.
+    /// The calls that were open at the fork point, with their messages. Empty for a fork that
+    /// begins with a request: such a fork begins at a point at which no call is open.
     pub work: ReopenedCalls,
     /// Payload of the fork's first request or edited turn, after the gate accepted or refused it.
     /// `None` if the fork begins with neither.
@@ -310,8 +310,9 @@ impl Core {
     }
 
     /// Ends a call of a fork with `found`, the result that the fork's source has for the call. If
-    /// `found` is `None` and the operator named the call's listener in the request for the fork,
-    /// sends the call to this listener. In all other cases, holds the call for a person.
+    /// `found` is `None`, starts the call instead. The started call is held for a person, unless
+    /// two conditions are met: the operator named the call's listener in the request for the fork,
+    /// and the config requires no decision on the call.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -338,8 +339,9 @@ impl Core {
         self.close(step, call, CallResult { how, undelivered: Disposition::Late, payloads });
     }
 
-    /// Whether a call of a fork needs an operator's approval. It does if the source has no result
-    /// for the call, and the operator did not name the call's listener in the request for the fork.
+    /// Whether a call of a fork needs an operator's approval. A call needs an approval if the
+    /// source has no result for the call, and the operator did not name the call's listener in the
+    /// request for the fork.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
         let tree = || self.state.tree(&call.thread);
         let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
@@ -387,7 +389,8 @@ impl Core {
     }
 
     /// Returns the timer that fires next in a fork, and the call that has set this timer. Ignores
-    /// timers of paused calls. Returns `None` if there is no other timer.
+    /// timers of paused calls. Returns `None` if only paused calls have timers, or if no call has a
+    /// timer.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));

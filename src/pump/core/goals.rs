@@ -79,7 +79,8 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call. Contains the names of the payloads that answer or delegate the goal.
+/// The goal of a call. Contains two names of payloads: the payload that answers the goal, and the
+/// payload that delegates tasks of the goal.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal. `None` if the goal does not name a payload.

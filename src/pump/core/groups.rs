@@ -14,9 +14,9 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Processes the end of a call that is a leg of a group: one of several calls with the same
-    /// request. If a leg of a `first` group has replied, cancels the other legs of the group and
-    /// discards their faults.
+    /// Processes the end of a call that is a leg of a group. The legs of a group are several calls
+    /// with the same request. If a leg of a `first` group has replied, cancels the other legs of
+    /// the group and discards their faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -44,9 +44,9 @@ impl Core {
 
     /// Processes the end of a call that ran in another thread than its opener. The call may be a
     /// leg of a `first` group, in which only the first reply counts. If the leg replied, cancels
-    /// the other legs. If it failed and another leg is still open, returns true: the caller must
-    /// not deliver its fault yet. If the last leg failed, delivers the faults of the other legs.
-    /// Returns false in all other cases.
+    /// the other legs. If the leg failed and another leg is still open, returns true: the caller
+    /// must not deliver the fault of the leg yet. If the last leg failed, delivers the faults of
+    /// the other legs. Returns false in all other cases.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,

@@ -69,9 +69,10 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Checks the bound on the held calls of one client at `listener`. If the bound is reached and
-    /// a call with `payload` would be held, too, returns the number of these calls. The caller must
-    /// then refuse the call. Otherwise returns `None`.
+    /// Checks the bound on the held calls of one client at `listener`, before a call with `payload`
+    /// is opened. If the bound is reached and the new call would be held, too, returns the number
+    /// of held calls of the client at `listener`. The caller must then refuse the new call.
+    /// Otherwise returns `None`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -142,9 +143,10 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Returns the time at which the alarm for the hold of a call is due, or `None` if the hold
-    /// needs no alarm. If the config no longer requires this hold, or requires another hold, the
-    /// alarm is due at once.
+    /// Returns the time at which the alarm for the hold of a call is due, or `None` if the call
+    /// needs no alarm for a hold. The alarm is due at once if the hold of the call differs from the
+    /// hold that the config requires. This includes a held call for which the config requires no
+    /// hold, and a call that is not held although the config requires a hold.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -160,9 +162,9 @@ impl Core {
         }
     }
 
-    /// Handles the alarm of a held call. The alarm fires when the deadline of the hold has passed.
-    /// It also fires when the config no longer requires a hold for the call, or requires a
-    /// different hold.
+    /// Handles the alarm for the hold of a call. The alarm fires when the deadline of the hold has
+    /// passed. It also fires when the hold of the call differs from the hold that the config
+    /// requires.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

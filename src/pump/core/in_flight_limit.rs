@@ -46,9 +46,9 @@ impl WaitingMessages {
 }
 
 impl Core {
-    /// Whether the pump has reached its maximum number of messages in flight. Messages of held
-    /// calls do not count, because they may stay for weeks. For the same reason, messages of trees
-    /// that only wait for persons or timers do not count.
+    /// Whether the pump has reached its maximum number of messages in flight. Two kinds of messages
+    /// do not count, because they may stay for weeks: the requests of held calls, and the messages
+    /// in trees whose open calls only wait for persons or timers.
     pub fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         let waiting = if mutant("count-the-waiting") { 0 } else { self.waiting.total };
@@ -91,9 +91,10 @@ impl Core {
         self.timed.len()
     }
 
-    /// Checks the bound on the open calls with timers of one client at `listener`. If the bound is
-    /// reached, returns the number of these calls. The caller must then refuse a further call of
-    /// the client to the listener. Otherwise returns `None`. Open calls may still set timers.
+    /// Checks the bound on the open calls with timers that one client has at `listener`. If the
+    /// bound is reached, returns the number of these calls. The caller must then refuse a further
+    /// call of the client to the listener. Otherwise returns `None`. The bound concerns only new
+    /// calls: calls that are already open may still set timers.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

@@ -119,8 +119,9 @@ impl Core {
         step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));
     }
 
-    /// Continues an open call on which no listener works. If the call is held or can no longer be
-    /// handled, sets the alarm for this case. Otherwise queues the call if it is ready.
+    /// Continues an open call on which no listener works. If the call can no longer be handled,
+    /// sets an alarm that fails the call. If its hold needs an alarm (see
+    /// [`Core::hold_alarm_due`]), sets this alarm. Otherwise queues the call if it is ready.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {
@@ -260,9 +261,9 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out the calls
-    /// that were opened by a call of the same thread: when their opener is cancelled, they are
-    /// cancelled, too.
+    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out each call
+    /// that another call of the same thread opened, because the cancellation of the opener also
+    /// cancels that call.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

@@ -8,8 +8,8 @@ use crate::pump::gate::Checked;
 use crate::system::CorePayload;
 use crate::thread::Opening;
 
-/// A message that has no `seq` and no time yet, and usually no id. The step adds these when it
-/// stamps the message.
+/// A message that has no `seq` and no time yet, and usually no id. The step adds the missing values
+/// when it stamps the message.
 pub(super) struct NewMessage {
     kind: MessageKind,
     from: ListenerName,

@@ -25,8 +25,9 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl Core {
-    /// Ends a delivery whose call is already closed, in the call table and in the scheduler.
-    /// Returns `None` if `source` does not name such a delivery and its listener.
+    /// Ends the delivery that `source` names, if the call of this delivery is already closed. Ends
+    /// it in the call table and in the scheduler. Returns `None` if there is no such delivery, or
+    /// if another listener works on it.
     pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let orphan = self.calls.finish_orphan(source)?;
         self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);

@@ -159,8 +159,8 @@ impl Core {
         Some((context, contract))
     }
 
-    /// Records that an outcome was received, and gives the messages of its delivery the disposition
-    /// `handled`. Sets `first_seq` and `shown` of `context`.
+    /// Records that an outcome was received. Gives the messages of the delivery that led to the
+    /// outcome the disposition `handled`. Sets `first_seq` and `shown` of `context`.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -319,7 +319,7 @@ impl Core {
     }
 
     /// Records the note about a model call, before the payloads of the turn are recorded. If the
-    /// agent's call was already closed when its turn arrived, `late` is the agent's attempt.
+    /// agent's call was already closed when the turn arrived, `late` is the agent's attempt.
     /// Otherwise `late` is `None`.
     pub(super) fn model_turn(
         &mut self,
@@ -418,8 +418,8 @@ impl Core {
     }
 
     /// Refuses the payloads of an answer to an attempt that is no longer the current attempt of its
-    /// call. `thread` is the thread of the call. It is `None` if the call is closed, or if the
-    /// sender is not the listener of the call.
+    /// call. `thread` is the thread of the call; `None` if the call is closed, or if the sender of
+    /// the answer is not the listener of the call.
     pub(super) fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -450,9 +450,8 @@ fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
 
-/// Makes the location in the refusal of a payload point to the place where the model wrote the
-/// payload. Takes this place from `written`. If `written` lacks the payload, returns the refusal
-/// unchanged.
+/// Sets the location in `refusal` to the place where the model wrote the refused payload. Takes
+/// this place from `written`. If `written` lacks the payload, returns the refusal unchanged.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
     let Some(original) = found.map(|at| written.remove(at)) else { return refusal };

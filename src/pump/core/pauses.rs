@@ -247,7 +247,7 @@ impl Core {
 
     /// Sets the alarms for the time limits in a tree again, if the step has closed a call in this
     /// tree and a pause may cover the tree. While a call is paused, the time of the call's thread
-    /// stands still. Once the call is closed, this time may run again.
+    /// stands still. After the call is closed, the time of the thread may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

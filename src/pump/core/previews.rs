@@ -327,8 +327,9 @@ impl Core {
         }
     }
 
-    /// Returns the preview that the delivery of a call must name, because a person approved the
-    /// call with it. Returns [`DeliveryPreview::None`] if there is no such preview.
+    /// Returns the preview that a person approved together with a call. The delivery of the call
+    /// must name this preview. Returns [`DeliveryPreview::None`] if no preview was approved, or if
+    /// the listener no longer declares previews.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
         let approved = call.recorded_preview().filter(|_| call.approved);
         match approved.filter(|_| contract.previews.is_some()) {
@@ -337,10 +338,10 @@ impl Core {
         }
     }
 
-    /// Whether a call was approved on the basis of a preview, and its listener no longer declares
-    /// previews. Such a call cannot be delivered, because the listener would not check that the
-    /// preview is still valid. Returns false if the listener has already answered the call, because
-    /// the listener then made this check in an earlier delivery.
+    /// Whether a call was approved on the basis of a preview, but its listener no longer declares
+    /// previews. A call of this kind cannot be delivered, because the listener would not check that
+    /// the preview is still valid. Returns false if the listener has already answered the call: the
+    /// listener then made this check in an earlier delivery.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

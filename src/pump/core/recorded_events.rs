@@ -18,7 +18,8 @@ use crate::ids::{CallId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
-/// A result or a turn from the record of a fork's source. It takes effect again in the fork.
+/// A result or a turn that a fork's source has recorded, and that must take effect again in the
+/// fork.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
@@ -34,10 +35,10 @@ impl RecordedEvent {
     }
 }
 
-/// For each fork, the results and turns that its source has recorded and that have not taken effect
-/// in the fork yet. The source is the thread from which the fork was made. The journal does not
-/// contain this table. After a boot, the pump fills it again: it repeats the searches for results
-/// in the source, and restarts the attempts of agents.
+/// The results and turns that the source of each fork has recorded and that have not taken effect
+/// in the fork yet. The source of a fork is the thread from which the fork was made. The journal
+/// does not contain this table. After a boot, the pump fills the table again: it repeats the
+/// searches for results in the source, and restarts the attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -156,10 +157,10 @@ impl Core {
         }
     }
 
-    /// Whether every open call of a fork waits, so that the next recorded event of the fork's
-    /// source can take effect. A call waits in three cases: a person must decide on it; a recorded
-    /// event of it has not taken effect yet; or it is not handed over to a listener, and the pump
-    /// is not searching the source for its result.
+    /// Whether every open call of a fork waits. If so, the next recorded event of the fork's source
+    /// can take effect. A call waits in three cases: a person must decide on the call; a recorded
+    /// event of the call has not taken effect yet; or the call is not handed over to a listener,
+    /// and the pump is not searching the source for the result of the call.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

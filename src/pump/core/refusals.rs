@@ -23,8 +23,8 @@ pub(super) fn refusal_of(
 }
 
 impl Core {
-    /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal of one
-    /// of its payloads. Any other listener is informed only of refusals on which it can act.
+    /// Refuses a payload of an outcome. If the sender is an agent or a workflow, informs the sender
+    /// of every refusal. Informs any other sender only of refusals on which it can act.
     ///
     /// If the payload is refused because a budget is used up, and the sender makes no model calls,
     /// this method ends the sender's call. Otherwise the sender might send the same payload

@@ -51,7 +51,8 @@ impl Core {
         self.draining
     }
 
-    /// Puts another config in force. The recorded action names the operator who requested it.
+    /// Puts another config in force. The recorded action names the operator who requested the
+    /// reload.
     pub(super) fn reload(&mut self, step: &mut Step, request: ReloadRequest) {
         let ReloadRequest { ticket, action, config, blobs } = request;
         let CoreConfig { contracts, limits, schedules, digest } = config;

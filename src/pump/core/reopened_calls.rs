@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Starts a reopened call from its request. If the config no longer has the listener of the
-    /// call, continues the call as after a restart. The call then fails.
+    /// call, sets an alarm that fails the call instead.
     fn start_again(&mut self, step: &mut Step, call: CallId) {
         let callee = self.state.call(call).map(|open| open.callee.clone());
         if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {
@@ -129,7 +129,7 @@ impl Core {
 }
 
 /// Adapts the opening of a call to a fork. If a client opened the call in the source, the returned
-/// opening names `client`, the client of the fork, which then gets the result of the call.
+/// opening names `client`, the client of the fork, so that `client` gets the result of the call.
 /// Otherwise returns `opening` unchanged.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {

@@ -24,9 +24,9 @@ use crate::trace::TraceParent;
 /// Returns the event that led to `record`. `gate` must have the config that was in force at the
 /// record.
 ///
-/// Accepted payloads are taken from the record's messages by digest and pass the gate again.
-/// Refused payloads return as their recorded refusals. Returns `None` if the text of a payload is
-/// redacted, or if the gate now decides differently.
+/// Accepted payloads are found among the record's messages by their digests, and pass the gate
+/// again. For each refused payload, the event contains the recorded refusal. Returns `None` if the
+/// text of a payload is redacted, or if the gate now decides differently.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,

@@ -102,7 +102,8 @@ impl Core {
     }
 
     /// Charges the reserved cost of a model call, if an earlier pump made the reservation. Does
-    /// nothing for a reservation of the current pump, because the end of its attempt settles it.
+    /// nothing if the current pump made the reservation, because the reservation is settled when
+    /// the attempt ends.
     pub(super) fn charge_unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

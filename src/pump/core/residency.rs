@@ -15,10 +15,11 @@ use crate::thread::{Call, ClientKey, Fact, Record};
 impl Core {
     /// Returns a tree that `event` names and that is not in memory, or `None` if there is no such
     /// tree. The caller restores the tree and calls this method again, until the result is `None`.
-    /// If the tree cannot be restored, the caller stops: the event names a tree that does not
-    /// exist, such as the tree of a new thread. If `event` names a client key, the key must already
-    /// be in memory. An event that concerns all trees with open calls names no tree, see
-    /// [`Core::continue_waiting`].
+    /// If the tree cannot be restored, it does not exist, as is the case for the tree of a new
+    /// thread. The caller then stops.
+    ///
+    /// If `event` names a client key, the key must already be in memory. An event that concerns all
+    /// trees with open calls names no tree; see [`Core::continue_waiting`].
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -53,9 +54,9 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Returns the first of `facts` that concerns all trees with open calls, or `None` if no fact
-    /// does. Such a fact is a start or a reload. It is also the beginning or the end of a pause, if
-    /// the pause covers more than one tree.
+    /// Returns the first fact in `facts` that concerns all trees with open calls. Such a fact is a
+    /// start, a reload, or the beginning or end of a pause that covers more than one tree. Returns
+    /// `None` if `facts` contains no such fact.
     pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
         facts.iter().find(|fact| match fact {
             Fact::Booted { .. } | Fact::Reloaded { .. } => true,
@@ -65,15 +66,16 @@ impl Core {
     }
 
     /// Whether `fact`, which [`Core::fact_of_all_trees`] returned, changes the state of all trees
-    /// with open calls. A pause and a resume do, because they stop or restart time limits. A start
-    /// and a reload only lead to effects, such as alarms.
+    /// with open calls. The beginning and the end of a pause change the state, because they stop or
+    /// restart time limits. A start and a reload change no state: they only lead to effects, such
+    /// as alarms.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
 
     /// Stops or restarts the time limits of the trees with these `roots` according to the pauses in
-    /// force. Must be called if a pause began or ended while the trees were outside memory. For the
-    /// trees in memory, the core has done this when it recorded the pause or the resume.
+    /// force. Must be called for trees that were outside memory when a pause began or ended. For
+    /// the trees in memory, the core does this itself when it records the pause or the resume.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         if !mutant("pause-only-in-memory") {
             self.state.follow_pauses_in(roots);
@@ -94,9 +96,9 @@ impl Core {
     }
 
     /// Returns the contracts that a start or a reload puts in force, if at least one listener in
-    /// them declares previews. Otherwise, and for every other event, returns `None`. If contracts
-    /// are returned, the caller must bring back all trees whose held calls still need a preview,
-    /// because the step requests these previews.
+    /// them declares previews. The caller must then bring back all trees whose held calls still
+    /// need a preview, because the step requests these previews. Returns `None` if no listener
+    /// declares previews, and for every other event.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -118,8 +120,9 @@ impl Core {
         roots.filter(|root| *root != record.tree).collect()
     }
 
-    /// Whether a tree in memory may leave it although calls are open. It may if these calls only
-    /// wait for persons or timers, and no delivery or preview of them is queued or in flight.
+    /// Whether a tree may be removed from memory although calls are open in it. This is permitted
+    /// if these calls only wait for persons or timers, and if none of their deliveries and previews
+    /// is queued or in flight. Returns false for a tree that is not in memory.
     pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
         let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
@@ -175,7 +178,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Returns the reason why `text` is not such a serialized key.
+    /// Returns the reason why `text` is not a serialized client key.
     pub fn restore_key(&mut self, key: &ClientKey, text: &str) -> Result<(), String> {
         let restored = self.state.restore_key(key.clone(), text);
         restored.map_err(|error| error.to_string())
@@ -186,10 +189,10 @@ impl Core {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names; `None` if the named thread id is invalid. For a
-    /// new tree without a suggested id, generates an id that no tree in memory has. If a tree
-    /// outside memory has this id, the caller brings that tree back and calls this method again,
-    /// which then generates another id.
+    /// Returns the tree that a submission names; `None` if the named thread id is invalid. If the
+    /// submission requests a new tree without a suggested id, generates an id that no tree in
+    /// memory has. A tree outside memory may have the generated id. The caller then brings that
+    /// tree back and calls this method again, which generates another id.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -199,9 +202,10 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery. Returns `None` if the delivery's call is open and a listener
-    /// works on it, because the tree of such a call is always in memory. Also returns `None` if no
-    /// open call and no delivery in progress has this id.
+    /// Returns the tree of the delivery that `call` and `attempt` name. Returns `None` if a
+    /// listener works on the open call `call`, because the tree of such a call is always in memory.
+    /// Also returns `None` if there is neither an open call `call` nor a delivery in progress with
+    /// these ids.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

@@ -280,9 +280,10 @@ impl Core {
     }
 
     /// Returns the thread that gets the new message of a retry. If a client sent the original
-    /// message, this is the root thread of the message's tree. If a listener sent it, this is a new
-    /// subthread of the root thread. In its own thread, this listener already has a result for the
-    /// original message, and must not get a second one.
+    /// message, this thread is the root thread of the message's tree. If a listener sent the
+    /// original message, this thread is a new subthread of the root thread. The listener's own
+    /// thread would be wrong: the listener already has a result for the original message there, and
+    /// must not get a second one.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -14,11 +14,11 @@ use crate::thread::Map;
 ///
 /// **Invariant:** a call is in at most one queue, and `waiting` contains exactly the queued calls.
 ///
-/// **Invariant:** a listener never has more deliveries in flight than its `concurrency`, orphaned
-/// deliveries included.
+/// **Invariant:** a listener never has more deliveries in flight than its `concurrency`. Orphaned
+/// deliveries count, too.
 ///
 /// **Invariant:** at an agent, at most one call at a time occupies a thread. The call occupies the
-/// thread until the call is closed and the agent works on no delivery of the call any more.
+/// thread until the call is closed and none of its deliveries is in progress.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
@@ -59,7 +59,8 @@ struct ThreadQueue {
 }
 
 impl ThreadQueue {
-    /// Returns the call of this thread that may be delivered next, or `None` if no call may.
+    /// Returns the call of this thread that may be delivered next. Returns `None` if no call of
+    /// this thread may be delivered.
     fn next(&self) -> Option<CallId> {
         match self.current {
             Some(current) => self.ready.iter().copied().find(|call| *call == current),
@@ -73,8 +74,8 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Adds a thread to `ring` if the thread has a call to deliver. If the thread has no queued
-    /// call and is not occupied by a call, removes the thread from `ring` and from `threads`.
+    /// Adds `thread` to `ring` if the thread has a call to deliver. Removes `thread` from `ring`
+    /// and from `threads` if the thread has no queued call and no call occupies it.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -144,8 +145,8 @@ impl Scheduler {
         waiting
     }
 
-    /// Returns the call that [`Scheduler::take`] would return, or `None` if it would return none.
-    /// Leaves the call in its queue.
+    /// Returns the call that [`Scheduler::take`] would take next, but leaves the call in its queue.
+    /// Returns `None` if there is no such call.
     pub fn next(
         &self,
         contract: &Contract,
@@ -227,8 +228,9 @@ impl Scheduler {
         running < contract.concurrency
     }
 
-    /// Frees the listener's capacity that an ended delivery has used. The call of the delivery is
-    /// still open.
+    /// Frees the capacity that an ended delivery has used at its listener. The delivery's call must
+    /// still be open. Also frees the thread of the call, except at an agent, where the call keeps
+    /// its thread until the call is closed.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -243,8 +245,8 @@ impl Scheduler {
         }
     }
 
-    /// Frees the listener's capacity that an ended delivery has used. Also frees the thread that
-    /// the closed call of the delivery has occupied.
+    /// Frees the capacity and the thread of an orphaned delivery, that is, of an ended delivery
+    /// whose call is already closed.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);
@@ -296,8 +298,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the call that occupies `thread` at `listener`, so that no other call of the thread
-    /// is delivered there. Returns `None` if no call does.
+    /// Returns the call that occupies `thread` at `listener`. No other call of the thread is
+    /// delivered there meanwhile. Returns `None` if no call occupies the thread.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }

@@ -63,9 +63,9 @@ impl Core {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// Compares the schedules of the config with the recorded schedules. Called at boot. Cancels
-    /// removed schedules, and plans new and changed schedules. Handles the planned times that
-    /// passed while no pump ran.
+    /// Brings the recorded schedules in line with the schedules of the config. Called at boot.
+    /// Cancels removed schedules, plans new and changed schedules, and handles the planned times
+    /// that passed while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();
@@ -102,9 +102,9 @@ impl Core {
         }
     }
 
-    /// Continues a run that an earlier pump began without sending its request. Records the run as
-    /// refused if the config no longer has the schedule. Records the run as missed if its time is
-    /// too long ago and the schedule skips missed runs.
+    /// Continues a run that an earlier pump began and whose request that pump did not send. If the
+    /// config no longer has the schedule, records the run as refused instead. If the schedule skips
+    /// missed runs and the time of the run is too long ago, records the run as missed instead.
     fn continue_run(
         &mut self,
         step: &mut Step,
@@ -155,9 +155,10 @@ impl Core {
         }
     }
 
-    /// Records the result of each planned time that has come, and plans the next time. At boot
-    /// (`is_boot`), all times that have come count as missed, because no pump ran. They also count
-    /// as missed if the latest of them is too long ago.
+    /// Records the result of each planned time that has come, and plans the next time. If several
+    /// planned times have come, all except the latest count as missed. The latest counts as missed,
+    /// too, if it is too long ago. At boot (`is_boot`), the latest always counts as missed, because
+    /// no pump ran at that time.
     fn take_times(
         &mut self,
         step: &mut Step,
@@ -228,8 +229,8 @@ impl Core {
     }
 
     /// Returns an id for the root thread of a run. The id belongs to this pump's partition, and no
-    /// tree in memory has it. If a tree outside memory has the id, the pump later refuses the
-    /// request of the run.
+    /// tree in memory has this id. A tree outside memory may have it. In that case, the pump later
+    /// refuses the request of the run.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -317,9 +318,8 @@ impl Core {
     }
 }
 
-/// Returns the event that records missed times, or `None` if no time was missed. If several planned
-/// times have come, all except the latest are missed. If `is_missed` is true, the latest is missed,
-/// too.
+/// Returns the event that records missed times, or `None` if no time was missed. All planned times
+/// that have come except the latest are missed. The latest is missed only if `is_missed` is true.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

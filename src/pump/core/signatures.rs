@@ -11,8 +11,9 @@ use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
 
 /// The parts of a decision that its signature covers.
 pub(super) struct SignedDecision<'a> {
-    /// The signed statement. `None` for an approval with a shortened digest of the payload or of
-    /// the preview, because a signed approval must contain the whole digest.
+    /// The statement that the operator signs. A signed approval must contain the whole digests of
+    /// the payload and of the preview. For an approval with a shortened digest, this field is
+    /// therefore `None`.
     pub statement: Option<DecisionStatement<'a>>,
     pub thread: &'a ThreadId,
     pub signature: Option<&'a DecisionSignature>,
@@ -26,8 +27,9 @@ impl Core {
         Self { operators, ..self }
     }
 
-    /// Returns the operator whose signature proves the decision, or an anonymous operator if the
-    /// config names no operators. Records the signature, so that it is accepted only once.
+    /// Checks the signature of a decision, and returns the operator who signed. Returns the
+    /// anonymous operator if the config names no operators. Records the signature, so that the same
+    /// signature is not accepted again.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,
@@ -45,8 +47,8 @@ impl Core {
         Ok(operator)
     }
 
-    /// Returns the valid signature of a decision, or `None` if the decision needs no signature and
-    /// has none.
+    /// Returns the valid signature of a decision. Returns `None` if the decision is unsigned and
+    /// needs no signature.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ impl Core {
         Ok(Some(signature))
     }
 
-    /// Returns the reason why `signature` is not valid for `decision`, or `None` if it is valid.
+    /// Checks that `signature` is valid for `decision`. If it is not, `Err` contains the reason.
     fn validate(
         &self,
         now: Time,

@@ -39,9 +39,9 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on a payload. The record of an outcome has one verdict for each payload,
-    /// and this method adds the next one. The record of a person's answer has one verdict, and this
-    /// method sets it.
+    /// Records the verdict on a payload. An outcome may have several payloads: this method adds the
+    /// verdict to the outcome's verdicts. A person's answer has one payload: this method sets the
+    /// verdict of the answer.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
@@ -101,7 +101,8 @@ impl Step {
         self.effects.push(effect);
     }
 
-    /// Sets the alarms of existing timers with one effect, because there may be a million timers.
+    /// Sets the alarms of existing timers. Uses a single effect for all alarms, because there may
+    /// be a million timers.
     pub(super) fn set_timer_alarms<'t>(
         &mut self,
         timers: impl Iterator<Item = (&'t TimerId, &'t Timer)>,

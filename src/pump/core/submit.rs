@@ -124,7 +124,8 @@ impl Core {
         Ok((checked.clone(), thread, peers))
     }
 
-    /// Returns the peers that get a client's payload, if there is room for their calls.
+    /// Returns the peers that get a client's payload, if the payload is admissible and there is
+    /// room for a call to each peer.
     ///
     /// # Errors
     ///
@@ -175,9 +176,10 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the counters of a tree that limit one request. It does
-    /// unless an earlier request of the tree still runs, or a listener may send requests in the
-    /// name of this client. Such a listener could otherwise renew its own budgets.
+    /// Whether a request of `client` resets the per-request counters of the tree of `thread`, which
+    /// limit the work for one request. Returns false while an earlier request of the tree still
+    /// runs. Also returns false if a listener may send requests in the name of this client, because
+    /// the listener could then renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -185,9 +187,10 @@ impl Core {
         is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
-    /// Returns the thread that a submission names, or a new id if it names none. A client may
-    /// continue only a root thread that it opened. Threads of others and unknown threads get the
-    /// same response, so that the response does not reveal which threads exist.
+    /// Returns the thread that a submission names, or a new id if the submission names no thread. A
+    /// client may continue only a root thread that this client opened. If another client opened the
+    /// thread, the response is the same as for an unknown thread, so that it does not reveal which
+    /// threads exist.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {
@@ -379,8 +382,8 @@ fn shorten(id: &mut String) {
 /// the thread.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Returns the refusal of a whole submission under the rule `rule`. This refusal replaces the
-/// gate's verdict on the payload.
+/// Returns the refusal of a submission under the rule `rule`. The refusal replaces the gate's
+/// verdict on the submission's payload.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

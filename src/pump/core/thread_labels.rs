@@ -8,8 +8,9 @@ use crate::thread::SmallSet;
 const SHORT_LABEL_CHARS: usize = 6;
 
 impl Core {
-    /// Returns a free label for a new subthread: the suggested label, or a short generated one if
-    /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
+    /// Returns a free label for a new subthread. Begins with `label` or, if it is `None`, with a
+    /// short generated label. If this label is taken, appends the lowest free number, as in
+    /// `label-1`.
     pub(super) fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
         let children = self.state.thread(parent).map(|thread| &thread.children);
         let taken = |label: &String| children.is_some_and(|labels| labels.contains(label));
@@ -29,9 +30,9 @@ impl Core {
     }
 }
 
-/// Returns a label for a new child of `parent`, which has `number` children. The label is derived
-/// from `number` and from the labels of `parent`, but not from the id of the root. So the same work
-/// gets the same labels in a fork or in a second run.
+/// Returns a label for a new child of `parent`, which has `number` children. The label depends only
+/// on `number` and on the labels of `parent` and its ancestors, and not on the id of the root. So
+/// the same work gets the same labels in a fork or in a second run.
 fn generated_label(parent: &ThreadId, number: usize) -> String {
     let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
     let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();

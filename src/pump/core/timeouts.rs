@@ -19,10 +19,10 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_time` contains the deadlines of `by_call`, except the deadlines of attempts
-/// whose answers have arrived in time. [`Timeouts::extend_all`] adds all deadlines of `by_call` to
-/// `by_time` again. Before deadlines fire, the driver must therefore report once more which answers
-/// have arrived.
+/// **Invariant:** `by_call` contains all deadlines, and `by_time` only the deadlines that can still
+/// fire. A deadline can no longer fire after the answer to its attempt has arrived in time. But
+/// [`Timeouts::extend_all`] adds all deadlines to `by_time` again. So after each such extension,
+/// the driver must report the arrived answers once more before any deadline fires.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
@@ -64,8 +64,8 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
-    /// Keeps the deadline of an attempt from firing, if the attempt's answer arrived before the
-    /// deadline and is not processed yet.
+    /// Keeps the deadline of an attempt from firing if the answer to the attempt arrived before the
+    /// deadline. The pump has not processed this answer yet.
     fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
         if let Some((deadline, current)) = self.by_call.get(&call).copied()
             && current == attempt
@@ -79,7 +79,8 @@ impl Timeouts {
         self.by_call.len()
     }
 
-    /// Returns the earliest deadline that can still fire, or `None` if no deadline can.
+    /// Returns the earliest deadline that can still fire. Returns `None` if there is no such
+    /// deadline.
     pub fn next(&self) -> Option<(Time, CallId, Attempt)> {
         self.by_time.first().copied()
     }
@@ -90,8 +91,8 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed, even if it cannot fire any more
-    /// because the answer arrived in time.
+    /// Whether the deadline of an attempt in flight has passed. Also true for a deadline that
+    /// cannot fire, because the answer to the attempt arrived in time.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -105,8 +106,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if no deadline
-    /// can fire any more.
+    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if there is no
+    /// such deadline.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))
@@ -118,10 +119,10 @@ impl Core {
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
     }
 
-    /// Records that a host has read an answer that the pump has not processed yet. If the answer
-    /// arrived before the deadline of its attempt, the deadline has no effect, even if it passes
-    /// before the pump processes the answer. An answer to an earlier attempt, or of another
-    /// listener than the call's, changes nothing.
+    /// Records that a host has read the answer to an attempt, although the pump has not processed
+    /// the answer yet. If the answer arrived before the deadline of the attempt, this deadline no
+    /// longer fires. Ignores an answer to an earlier attempt, and an answer of a listener that does
+    /// not handle the call.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,

@@ -15,11 +15,11 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Time before which no timer fires. Moved to a later time only when timers fire while the pump
-    /// has too many messages in flight. The next timers then wait for
+    /// Time before which no timer fires. If timers fire while the pump has too many messages in
+    /// flight, this time is moved forward, and the next timers wait for
     /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
-    /// Number of timer alarms that remained when the alarms of ended timers were last removed.
+    /// Number of timer alarms that remained after the last removal of the alarms of ended timers.
     timers_kept: usize,
 }
 
@@ -37,8 +37,8 @@ impl AlarmQueue {
         self.timers.len() >= limits::TIMERS_PER_COMMIT_MAX.max(2 * self.timers_kept)
     }
 
-    /// Removes the timer alarms of calls that have no timer any more. Otherwise the alarm of an
-    /// ended timer would stay until its time comes, perhaps for a year.
+    /// Removes the timer alarms of calls that have no timer any more. Without this removal, the
+    /// alarm of an ended timer would stay until its time comes, perhaps for a year.
     pub fn remove_ended(&mut self, has_timers: impl Fn(CallId) -> bool) {
         self.timers.retain(|Reverse((_, alarm))| match alarm {
             Alarm::Timer { call, .. } => has_timers(*call),
@@ -47,15 +47,16 @@ impl AlarmQueue {
         self.timers_kept = self.timers.len();
     }
 
-    /// Returns the time at which [`AlarmQueue::due`] will next return an alarm; `None` if there is
-    /// no alarm. The time may lie in the past.
+    /// Returns the earliest time at which [`AlarmQueue::due`] returns an alarm; `None` if there is
+    /// no alarm. This time may be in the past.
     pub fn next(&self) -> Option<Time> {
         let timers = earliest(&self.timers).map(|at| at.max(self.timers_from));
         [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns the due alarms. The number of returned timer alarms is bounded. If
-    /// `is_full` is true, the pump has too many messages in flight, and the next timers fire later.
+    /// Removes and returns the due alarms, among them at most a bounded number of timer alarms.
+    /// `is_full` states that the pump has too many messages in flight. If `is_full` is true and
+    /// this call returns a timer alarm, the next timers fire later than planned.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
         while let Some(alarm) = take_due(&mut self.others, now) {

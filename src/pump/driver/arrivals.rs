@@ -9,14 +9,14 @@ use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
-/// Time at which a host read each answer that the pump has not processed yet.
+/// Answers that the pump has not processed yet, each with the time at which a host read it.
 ///
 /// **Invariant:** a host takes the time of an answer while it holds the lock of this map. So if the
-/// pump reads a time `now` and then takes the lock, the map contains every answer that a host has
-/// read before `now`.
+/// pump reads the time `now` and takes the lock afterwards, the map contains every unprocessed
+/// answer that a host has read before `now`.
 ///
-/// **Invariant:** an entry stays until the pump has processed the event that was made from its
-/// answer.
+/// **Invariant:** an answer stays in the map until the pump has processed the event that was made
+/// from the answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 
@@ -26,7 +26,7 @@ impl Arrivals {
     }
 
     /// Records the current time as the time at which an answer was read, and returns this time. If
-    /// a time is already recorded for the answer, returns that time and changes nothing.
+    /// the map already contains a time for the answer, keeps and returns the earlier time.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

@@ -25,7 +25,7 @@ pub enum CallWaitReason {
     Held(Hold),
     /// The call waits for a model.
     Model(ModelState),
-    /// The call is ready but was not handed over, for this reason.
+    /// The call is ready but was not handed over. The field contains the reason.
     Stalled(StallReason),
 }
 

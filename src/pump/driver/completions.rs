@@ -13,13 +13,14 @@ pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallComple
 /// Receiver of the completions of one submission's calls.
 pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>>;
 
-/// Completions of the calls of one submission. They are returned in the order of the calls, even if
-/// the calls end in another order.
+/// Completions of the calls of one submission. The completions are returned in the order of the
+/// calls, whatever the order in which the calls end.
 #[derive(Debug)]
 pub struct Completions {
     /// Calls whose completion was not returned yet, the last call first.
     calls: Vec<CallId>,
-    /// Completions that arrived before the completion of an earlier call.
+    /// Completions that have arrived and were not returned yet, because an earlier call has not
+    /// completed.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }

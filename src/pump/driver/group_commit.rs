@@ -61,9 +61,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Queues a check of passed deadlines at the end of the inbox. So the pump first processes the
-    /// answers that are already in the inbox. An answer that arrived before its deadline then
-    /// counts, even if the deadline has passed since.
+    /// Adds a check of passed deadlines at the end of the inbox. So the pump first processes the
+    /// answers that are already in the inbox. An answer that arrived before its deadline therefore
+    /// counts, even if the deadline has passed in the meantime.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -71,10 +71,10 @@ impl Pump {
         }
     }
 
-    /// Makes the steps durable, then performs their effects in order. A durable record may become
-    /// readable in the journal a little later. Hosts that do not read the journal get their
-    /// deliveries as soon as the records are durable. All other effects wait until the records are
-    /// readable.
+    /// Makes the steps durable, then performs their effects in order. A record may become readable
+    /// in the journal a little later than it becomes durable. Deliveries to hosts that do not read
+    /// the journal are sent as soon as the records are durable. All other effects wait until the
+    /// records are readable.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -134,8 +134,8 @@ impl Pump {
     }
 
     /// Runs `attempt` on the journal. While the disk is full or the journal's server is
-    /// unreachable, waits and tries again, until the pump is stopped. Waiting is safe, because the
-    /// effects of a record are performed only after the record is durable.
+    /// unreachable, repeats the attempt until it succeeds or the pump is stopped. Waiting is safe,
+    /// because no effect of a record is performed before the record is durable.
     pub(super) fn persist(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,

@@ -123,8 +123,8 @@ pub(in crate::pump) struct Submit {
 }
 
 impl Submit {
-    /// Sends the client a refusal of the submission, because the journal cannot accept records at
-    /// present. Returns the rule that the refusal names.
+    /// Refuses the submission because the journal cannot accept records at present. Sends the
+    /// refusal to the client, and returns the rule that the refusal names.
     pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
@@ -154,8 +154,8 @@ impl Submit {
     }
 }
 
-/// Returns the refusal of a submission whose client key is too long. The refusal is recorded, but
-/// the key is not.
+/// Returns the refusal of a submission whose client key is too long. The journal records the
+/// refusal without the key.
 fn long_key(text: &[u8]) -> Refusal {
     let most = limits::CLIENT_KEY_BYTES_MAX;
     let message = format!("the key has more than {most} bytes; use a shorter one");
@@ -174,8 +174,8 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns the code of the rule under which a submission was refused, for the submission's span.
-/// Returns `None` if the submission was accepted.
+/// Returns the code of the rule under which a submission was refused. The submission's span shows
+/// this code. Returns `None` if the submission was not refused.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -243,8 +243,9 @@ impl Handle {
     }
 
     /// Checks `text` at the gate on the OS thread of the caller, and submits it. Returns the
-    /// receipt with the completions of the calls that the submission opens. Waits while the pump
-    /// still has to process too many submissions of this client to `target`.
+    /// receipt, with the completions of the calls that the submission opens. The number of
+    /// unprocessed submissions of a client is limited. At the limit, this function waits if
+    /// `target` names a thread, and refuses the submission as `busy` if `target` is a new thread.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -315,8 +316,8 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// Returns a new trace for a request whose thread belongs to no trace. Returns `None` if
-    /// tracing is off.
+    /// Begins a trace for a request. The trace is used only if the request's thread belongs to no
+    /// trace yet. Returns `None` if tracing is off.
     pub(super) fn begin_trace(&self, request: MessageId) -> Option<TraceParent> {
         self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
@@ -350,7 +351,7 @@ impl Handle {
     }
 
     /// Cancels all open calls in a thread and its subthreads. Returns once the cancellation is
-    /// durable, or with the reason why it was refused.
+    /// durable. If the cancellation is refused, returns the reason.
     pub async fn cancel(
         &self,
         thread: ThreadId,
@@ -445,9 +446,9 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Reports to the pump the result that the source of a fork has for a call. `result` is `None`
-    /// if the source has no result. Also reports `None` if the gate in force refuses a reply in the
-    /// result, for example because the config has changed since the reply was recorded.
+    /// Reports to the pump the result of a call in the source of a fork. `result` is `None` if the
+    /// source has no result for this call. If the gate in force refuses a reply in the result, for
+    /// example after a change of the config, reports `None` instead of the result.
     pub fn recalled(
         &self,
         call: CallId,

@@ -18,9 +18,9 @@ pub(super) struct LeadershipProof {
 }
 
 impl LeadershipProof {
-    /// Records that the journal acknowledged a request of this pump. This proves that the pump was
-    /// the leader at `requested_at`, when it sent the request. It proves nothing about later times,
-    /// because the pump may read the acknowledgement much later.
+    /// Records that the journal acknowledged a request that this pump sent at `requested_at`. The
+    /// acknowledgement proves that the pump was the leader at that time. It does not prove that the
+    /// pump is still the leader when it reads the acknowledgement, perhaps much later.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -31,10 +31,9 @@ impl LeadershipProof {
 }
 
 impl Pump {
-    /// Verifies that this pump is still the leader, unless that was proved a short time ago.
-    /// Returns an error if the check fails. Must be called directly before each delivery. A
-    /// takeover between the check and the delivery is then possible only if the process is frozen
-    /// at that moment.
+    /// Verifies that this pump is still the leader. Skips the check if an earlier proof is recent
+    /// enough. Must be called directly before each delivery: another pump can then take over before
+    /// the delivery only if this process is frozen between the check and the delivery.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

@@ -19,7 +19,7 @@ pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
     /// Deliveries in flight, each with the index of its listener and the time of its start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
-    /// Whether any call was queued when the gauges were last updated.
+    /// Whether any call was queued at the last update of the gauges.
     waited: bool,
     now: Instant,
     /// Spans of calls and deliveries; `None` if tracing is off.
@@ -40,7 +40,8 @@ impl MetricsRecorder {
             .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
-    /// Sets the contracts from which spans take their names.
+    /// Sets the contracts. They determine which listeners are agents: the span of an agent's call
+    /// to a tool has another name than other spans.
     pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
         if let Some(spans) = &mut self.spans {
             spans.set_contracts(contracts);
@@ -176,8 +177,8 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the end of a delivery. Ignores all reports after the first one for the same
-    /// delivery.
+    /// Records the end of a delivery. Only the first report about a delivery counts. Later reports
+    /// are ignored.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
@@ -210,8 +211,8 @@ impl MetricsRecorder {
     }
 }
 
-/// Guard for the run of a pump. When it is dropped, in whatever way the run ends, it marks the
-/// metrics as stopped.
+/// Guard that lives as long as the run of a pump. When the run ends, in whatever way, the guard is
+/// dropped and marks the metrics as stopped.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -246,8 +247,8 @@ fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str
     rest.split_once('"').map(|(word, _)| word)
 }
 
-/// Returns the index of a failure's kind in [`FAILURES`], or `None` if the list does not contain
-/// the kind.
+/// Returns the index of a failure's kind in [`FAILURES`], or `None` if [`FAILURES`] does not
+/// contain the kind.
 fn kind(failure: &AttemptFailure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }

@@ -88,8 +88,8 @@ pub(super) enum PumpCommand {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
-    /// Replaces the config. No further command is added to the batch that contains this command.
-    /// The pump replaces the config after that batch.
+    /// Replaces the config. The pump closes the current batch with this command, and replaces the
+    /// config after the batch.
     Reload(Box<reload::Reload>),
     /// Stops the pump at once.
     Stop,
@@ -116,8 +116,9 @@ pub struct Pump {
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel for orders to search the source of a fork, the thread from which the fork was made.
-    /// `None` for a pump that serves no forks.
+    /// Channel on which the pump orders searches for recorded results. Each search looks in the
+    /// source of a fork, which is the thread from which the fork was made. `None` for a pump that
+    /// serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -131,9 +132,9 @@ pub struct Pump {
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
-    /// Position of the last durable record. A watch channel holds only the latest position, so a
-    /// slow reader of the channel delays nothing. The latest position covers all earlier positions
-    /// that the reader missed.
+    /// Position of the last durable record. The channel is a watch channel and holds only the
+    /// latest position, so a slow reader delays nothing. A reader may miss intermediate positions,
+    /// but needs only the latest.
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
@@ -143,9 +144,8 @@ pub struct Pump {
     /// Digests of model inputs that were stored recently, so that the pump does not store them
     /// again.
     kept: HashSet<Digest>,
-    /// Digests of the documents of the config, such as the config file and the schemas, which the
-    /// journal stores. The record of the boot lists these digests. After the boot, this list is
-    /// empty.
+    /// Digests of the config's documents, such as the config file and the schemas. The journal
+    /// stores these documents, and the boot record lists the digests. Empty after the boot.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
     /// a test case gets the same ids.
@@ -207,16 +207,17 @@ impl Pump {
         }
     }
 
-    /// Sets the digests of the config's documents, which the record of the boot lists. The journal
-    /// already contains these documents.
+    /// Sets the digests of the config's documents for the boot record, which lists them. The
+    /// journal must already contain the documents.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
     }
 
-    /// Sets the channel on which the pump requests a search of the thread from which a fork was
-    /// made. The search finds the recorded results of the fork's calls.
+    /// Sets the channel on which the pump orders searches for recorded results. Each search looks
+    /// in the source of a fork, which is the thread from which the fork was made, for the result of
+    /// one of the fork's calls.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }
@@ -237,8 +238,8 @@ impl Pump {
     }
 
     /// Derives all ids from a constant instead of the journal's id, for test cases of workflows.
-    /// Ids decide the jitter of retries and the order of simultaneous deadlines, so every run of a
-    /// case then behaves the same.
+    /// Ids influence the jitter of retries and the order of simultaneous deadlines. With the same
+    /// ids, every run of a test case behaves in the same way.
     #[must_use]
     pub(crate) fn with_same_ids(mut self) -> Self {
         self.has_same_ids = true;
@@ -275,8 +276,8 @@ impl Pump {
         self.hosts.insert(listener, host);
     }
 
-    /// Runs until the pump is stopped. Ends earlier, with an error, if the disk failed or another
-    /// pump took over.
+    /// Runs until the pump is stopped. Returns an error if the disk fails or if another pump takes
+    /// over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let journal = if self.has_same_ids { SAME_IDS } else { self.journal.id() };
         let epoch = self.journal.epoch();
@@ -397,8 +398,8 @@ impl Pump {
         Ok(steps)
     }
 
-    /// Lets the core process one event. `position` is the position of the next record, and advances
-    /// with each record that the core adds.
+    /// Lets the core process one event. `position` is the position of the next record. If the event
+    /// leads to a record, `position` advances by one.
     fn step(
         &mut self,
         position: &mut Position,
@@ -502,8 +503,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Starts a search for a recorded result in the source of a fork. The search runs on another OS
-    /// thread.
+    /// Starts a search on another OS thread. The search looks in the source of a fork for the
+    /// recorded result of a call.
     fn recall(&self, order: RecallOrder) {
         let Some(recalls) = &self.recalls else {
             return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");

@@ -11,9 +11,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Standstill;
 
-/// The pump's clock. If the system clock is set back, this clock continues at the pace of real
-/// time, so that the time left until timers and deadlines stays right. If the system clock is set
-/// forward, this clock follows, and deadlines do not count the difference.
+/// The pump's clock. If the system clock is set back, this clock still advances at the pace of real
+/// time, so that timers and deadlines are not delayed. If the system clock is set forward, this
+/// clock jumps forward, too, but the jump does not count for deadlines.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
@@ -68,8 +68,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Advances a frozen clock to `at`, if `at` is later than the time of the clock. Deadlines come
-    /// closer by the skipped time. Does nothing if the clock is not frozen.
+    /// Advances a frozen clock to `at`. The skipped time counts for deadlines. Does nothing if `at`
+    /// is not later than the time of the clock, or if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;
@@ -78,7 +78,7 @@ impl PumpClock {
     }
 
     /// Returns the real time until this clock reaches `at`. Returns [`Duration::MAX`] if the clock
-    /// is frozen at an earlier time than `at`, because a frozen clock does not advance by itself.
+    /// is frozen and has not reached `at`, because a frozen clock does not advance by itself.
     pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
         match at.since(now) {
@@ -99,9 +99,9 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Excludes the time since `since` from all deadlines. The pump calls this when the journal
-    /// accepts records again, after the disk was full or the server was unreachable. All input had
-    /// to wait during that time.
+    /// Excludes the time since `since` from all deadlines. The pump calls this function when the
+    /// journal accepts records again after the disk was full or the server was unreachable. The
+    /// pump processed no input during that time.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
@@ -110,8 +110,7 @@ impl PumpClock {
 
     /// Returns the uncounted time that the clock has measured since the previous call of this
     /// function. The pump extends all deadlines by this time. Returns `None` if the time is shorter
-    /// than [`limits::STANDSTILL_MIN`]. Also returns `None` if the clock is frozen, because real
-    /// time then brings no deadline closer.
+    /// than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)
@@ -128,8 +127,9 @@ mod tests {
         Time(0).plus(12 * HOUR)
     }
 
-    /// Returns a clock that shows noon, and a function that reads this clock. The caller passes the
-    /// readings of the system clock, of the uptime and of the time awake to the function.
+    /// Returns a clock that shows noon, and a function that reads this clock. The function takes
+    /// the clock and three readings from the test: the time of the system clock, the uptime, and
+    /// the time awake.
     fn watch() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
         let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
         let pulse = StandstillDetector::start(start.awake);

@@ -33,13 +33,12 @@ pub struct PumpMetrics {
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
     /// Time of the last checkpoint that this run of the pump signed, in microseconds since 1970.
-    /// Before the first checkpoint, this is the time of the run's first record; 0 if there is no
-    /// record yet.
+    /// Before the first checkpoint, the time of the run's first record. Before the first record, 0.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// Progress of the verification of the records before the snapshot from which the pump started.
-    /// A background thread verifies these records. `None` if the pump started without a snapshot.
+    /// Progress of the background thread that verifies the records before the snapshot. The pump
+    /// started from this snapshot. `None` if the pump started without a snapshot.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -72,8 +71,8 @@ impl ListenerMetrics {
     }
 }
 
-/// Phase of a pump's life: whether the pump has started, drains or has ended. Also states what
-/// prevents the pump from writing records.
+/// Phase of a pump's life: whether the pump has started, drains or has ended. `waits_for` is the
+/// obstacle that prevents the pump from writing records, if there is one.
 #[derive(Debug, Default)]
 struct PumpPhase {
     begun: AtomicBool,
@@ -125,10 +124,10 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the bounds of the records that are not verified yet, the upper bound first. The
-    /// upper bound is the first record that the pump verified at its start. The lower bound is the
-    /// last record that the background thread has verified so far. Returns `None` if all records
-    /// are verified.
+    /// Returns the bounds of the records that are not verified yet: first the upper bound, then the
+    /// lower bound. The upper bound is the first record that the pump itself verified at its start.
+    /// The lower bound is the last record that the background thread has verified so far. Returns
+    /// `None` if all records are verified.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -195,8 +194,8 @@ impl PumpMetrics {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Records whether the journal accepts records. `error` is the reason why it does not; `None`
-    /// if it does.
+    /// Records whether the journal accepts records. `error` states why the journal accepts no
+    /// records. It is `None` if the journal accepts records.
     pub(super) fn set_obstacle(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,

@@ -24,12 +24,13 @@ pub(in crate::pump) enum PumpQuery {
         is_open: oneshot::Sender<bool>,
         completion: CompletionSender,
     },
-    /// Requests the thread of the held call whose request is `message`.
+    /// Requests the thread of a held call. `message` is the message that opened the call. The
+    /// answer is `None` if no such call is held.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Requests the ids of all held calls.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Requests, for each held call in `calls`, the message that opened the call, and the reason
-    /// for the hold. The answer leaves out the calls that are not held.
+    /// Requests the held calls among `calls`. The answer contains, for each of them, the message
+    /// that opened the call, and the reason for the hold.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Requests the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -43,8 +44,8 @@ pub(in crate::pump) enum PumpQuery {
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Requests the deliveries in flight, and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
-    /// Advances a frozen clock to the next alarm or deadline, if `next` is still the position of
-    /// the next record.
+    /// Advances a frozen clock to the next alarm or deadline. Does nothing if the pump has written
+    /// a record since the caller read `next`, the position of the next record.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
@@ -66,8 +67,8 @@ impl PumpQuery {
     }
 }
 
-/// A delivery that has not ended yet, even if it was withdrawn because nothing waits for its result
-/// any more.
+/// A delivery that has not ended yet. It may have been withdrawn because nothing waits for its
+/// result any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,
@@ -82,8 +83,8 @@ pub(crate) enum TimePassage {
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
-    /// The clock has not advanced, because the pump has written further records: `next`, the
-    /// position in the query, is no longer the position of the next record.
+    /// The clock has not advanced, because the pump has written a record in the meantime. So the
+    /// position `next` in the query is no longer the position of the next record.
     Changed,
     /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,
@@ -109,13 +110,12 @@ pub enum HeldPreview {
     Requested,
     /// The preview came, and this note contains it.
     Recorded(Arc<Message>),
-    /// No preview came, for this reason.
+    /// No preview came. The text states the reason.
     Missing(String),
 }
 
-/// The held calls of a pump. They are read in batches, because a million calls may be held, and the
-/// pump must not stand still meanwhile. If a call is no longer held when its batch is read, the
-/// batch leaves the call out.
+/// The held calls of a pump. They are read in batches, so that the pump does not stand still while
+/// it reads a million held calls. A call that is no longer held when its batch is read is left out.
 pub struct HeldCalls {
     pump: Handle,
     ids: std::vec::IntoIter<CallId>,
@@ -145,8 +145,7 @@ impl HeldCalls {
 
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed. In this case, the caller can read the result of the call in the journal, if the
-    /// call has one.
+    /// completed. Then the journal contains the result of the call, if it has a result.
     pub async fn completion(
         &self,
         thread: ThreadId,
@@ -159,8 +158,8 @@ impl Handle {
         if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
 
-    /// Returns the thread of the held call whose request is `message`, or `None` if this pump holds
-    /// no such call.
+    /// Returns the thread of a held call. `message` is the message that opened the call. Returns
+    /// `None` if this pump holds no such call.
     pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
     }
@@ -171,8 +170,8 @@ impl Handle {
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
-    /// Returns a list with the held call whose request is `message`. The list is empty if this pump
-    /// holds no such call.
+    /// Returns a list with one held call. `message` is the message that opened the call. The list
+    /// is empty if this pump holds no such call.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
         let calls = vec![CallId(message)];
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
@@ -201,9 +200,9 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
     }
 
-    /// Returns the deliveries in flight, and the position of the next record. While there is no
-    /// delivery in flight, the state of the pump changes only when time passes or a request
-    /// arrives.
+    /// Returns the deliveries in flight, and the position of the next record. If there are no
+    /// deliveries in flight, the state of the pump can change only through the passage of time or
+    /// through a request.
     pub(crate) async fn deliveries_in_flight(
         &self,
     ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
@@ -211,8 +210,8 @@ impl Handle {
     }
 
     /// Advances the pump's frozen clock to its next alarm or deadline, for test cases of workflows.
-    /// Does nothing if `next` is no longer the position of the next record, or if the clock is not
-    /// frozen.
+    /// `next` is the position of the next record, as the caller knows it. Does nothing if the pump
+    /// has written a record since, or if the clock is not frozen.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
@@ -232,8 +231,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Answers the queries of a batch of commands. Must be called after the commit of the batch, so
-    /// that an answer reflects all steps of the batch, and only durable state.
+    /// Answers the queries of a batch of commands. Must be called after the commit of the batch.
+    /// The answers then reflect all steps of the batch, and no state that is not durable.
     pub(super) fn answer_queries(&mut self) -> Result<(), Error> {
         for query in std::mem::take(&mut self.queries) {
             if let Some(thread) = query.thread() {
@@ -332,8 +331,7 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns the requests of those calls in `calls` that are held. Reads trees outside memory
-    /// without bringing them back.
+    /// Returns the requests of those `calls` that are held. Does not bring trees back to memory.
     fn held_requests(&self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
         let mut held = Vec::new();
         for call in calls {

@@ -47,7 +47,8 @@ pub(in crate::pump) struct Reload {
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A host that a reload has replaced. It gets no more deliveries, and still works on earlier ones.
+/// A host that a reload has replaced. The host gets no more deliveries, but still works on earlier
+/// deliveries.
 pub(super) struct RetiringHost {
     host: Arc<dyn Host>,
     in_flight: HashSet<(CallId, Attempt)>,
@@ -65,8 +66,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Carries out the reload that was requested in this batch, if there is one. A pump that is
-    /// stopping keeps its config: the next start reads the config anew.
+    /// Carries out the reload that was requested in this batch, if there is one. A pump that drains
+    /// or stops ignores the request, because the next start reads the config anyway.
     pub(super) fn reload_if_requested(&mut self) -> Result<(), Error> {
         let Some(reload) = self.reload.take() else { return Ok(()) };
         if self.core.is_draining() || self.waiters.is_stopping() {
@@ -130,7 +131,8 @@ impl Pump {
         }
     }
 
-    /// Retires every replaced host that has no delivery any more: passes the host to its callback.
+    /// Passes each replaced host without remaining deliveries to its callback, and forgets the
+    /// host.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
@@ -138,7 +140,8 @@ impl Pump {
         }
     }
 
-    /// Returns the replaced host that works on this delivery, or `None` if no replaced host does.
+    /// Returns the replaced host that works on this delivery. Returns `None` if the delivery
+    /// belongs to no replaced host.
     pub(super) fn retiring_host(&self, call: CallId, attempt: Attempt) -> Option<&Arc<dyn Host>> {
         let mut retiring = self.retiring.iter();
         let found = retiring.find(|retiring| retiring.in_flight.contains(&(call, attempt)));
@@ -157,9 +160,10 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks the payloads of an event again. Must be called for every event after the first
-    /// reload, because a payload may have passed the gate just before a reload. An answer to an
-    /// attempt is checked by the gate under which the attempt was handed over.
+    /// Checks the payloads of an event again, because a payload may have passed the gate just
+    /// before a reload. After the first reload, must be called for every event. For an answer to an
+    /// attempt, the gate under which the attempt was handed over makes the check. For all other
+    /// payloads, the gate in force makes the check.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
@@ -212,7 +216,7 @@ impl Pump {
     }
 
     /// Checks a submission again if a reload has happened since its first check. `generation` is
-    /// the number of reloads before the first check.
+    /// the generation of the gate that made the first check.
     pub(super) fn recheck_submission(&self, submission: &mut Submission, generation: u64) {
         if !self.has_reloaded || generation == self.gates.generation() {
             return;

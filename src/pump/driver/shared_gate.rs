@@ -30,8 +30,7 @@ impl SharedGate {
         Self(Arc::new(RwLock::new(gates)))
     }
 
-    /// Returns the gate in force and its generation. The generation counts the reloads before this
-    /// gate came into force.
+    /// Returns the gate in force and its generation, which is the number of reloads so far.
     pub fn current(&self) -> (Arc<Gate>, u64) {
         // The lock is held for a copy alone, and never during a check.
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -42,8 +41,8 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// Returns the gate that checks the answer to an attempt. If the attempt was handed over before
-    /// a reload, this is an earlier gate. Otherwise it is the gate in force.
+    /// Returns the gate that checks the answer to an attempt. This is an earlier gate if a reload
+    /// has happened since the attempt was handed over, and otherwise the gate in force.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {
@@ -52,8 +51,8 @@ impl SharedGate {
         }
     }
 
-    /// Puts another gate in force. The answers to attempts in flight are still checked by the gates
-    /// under which the attempts were handed over.
+    /// Puts another gate in force. For attempts in flight, keeps the gates under which the attempts
+    /// were handed over, because these gates still check the answers to the attempts.
     pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = Arc::clone(&gates.current);
@@ -62,9 +61,8 @@ impl SharedGate {
         gates.generation += 1;
     }
 
-    /// Removes and returns the gate of an earlier config that was kept to check the answer to an
-    /// attempt. The attempt must have ended. Returns `None` if the attempt was handed over under
-    /// the gate in force.
+    /// Removes and returns the earlier gate that was kept for an attempt. The attempt must have
+    /// ended. Returns `None` if the attempt was handed over under the gate in force.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

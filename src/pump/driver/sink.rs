@@ -106,7 +106,8 @@ impl PumpSink {
 }
 
 /// Checks the note that a model turn adds to the record. The gate checks this note like a payload
-/// of the core. Also checks that the note names the agent `listener` and the call `call`.
+/// of the core. The note must also name the agent `listener` and the call `call`, and must state
+/// the token counts of the turn.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,
@@ -129,8 +130,9 @@ fn note_of(
     }
 }
 
-/// Guard that ends an attempt if the gate panics while it checks the attempt's answer. The arrival
-/// of the answer may already have disarmed the deadline, so nothing else would end the attempt.
+/// Guard for the check of an attempt's answer. If the gate panics during the check, the guard ends
+/// the attempt. Nothing else would end it, because the arrival of the answer may already have
+/// disarmed the deadline.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,
@@ -159,8 +161,8 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     })
 }
 
-/// Checks that the token counts charged for a turn equal the token counts in the turn's note.
-/// Otherwise budgets would be used up by tokens that no record explains.
+/// Checks that a turn's note states the same token counts as the turn itself. The turn's counts are
+/// charged to budgets, so the note must account for them.
 fn check_token_counts(turn: &Turn) -> Result<(), String> {
     let head = Element::head(&turn.note);
     let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");

@@ -34,7 +34,7 @@ impl PumpSpans {
         self.contracts = Arc::clone(contracts);
     }
 
-    /// Starts spans for the calls that were open when the previous pump ended.
+    /// Starts the spans of the calls that are open when the pump starts.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();
         let under_way = Map::default();
@@ -192,8 +192,8 @@ impl PumpSpans {
     }
 
     /// Ends the span of a delivery, if the span has not ended yet. `error` is `None` if the
-    /// listener answered. If the span already has an error, because the listener's answer was
-    /// refused, that error stays.
+    /// listener answered. If the listener's answer was refused, the span already has an error, and
+    /// keeps this error.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -202,8 +202,8 @@ impl PumpSpans {
     }
 }
 
-/// Ends the spans of deliveries in flight as interrupted, because the next pump starts these
-/// deliveries again.
+/// Ends the spans of all deliveries in flight, with the error `interrupted`. The next pump starts
+/// these deliveries again.
 impl Drop for PumpSpans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
@@ -214,8 +214,9 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission. The span belongs to the client's trace `given`, if
-/// there is one, or else to `begun`, the trace that the submission would have begun.
+/// Exports the span of a refused submission. The span belongs to `given`, the client's trace. If
+/// the client gave no trace, the span belongs to `begun`, the trace that an accepted submission
+/// would have begun.
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
@@ -244,8 +245,8 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Returns the error code of the system payload that the record sends to the opener of the call.
-/// Returns `None` if the record sends no such payload.
+/// Returns the error code of a failed call: the code in the system payload that `record` sends to
+/// the opener of the call. Returns `None` if `record` sends no such payload.
 fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

@@ -29,7 +29,8 @@ impl StandstillDetector {
         Self(ticks)
     }
 
-    /// Returns and resets the time for which the process stood still since the previous call.
+    /// Returns the time for which the process has stood still since the previous call of this
+    /// function.
     pub fn take(&self, now: Instant) -> Duration {
         // The first thread to lock after a standstill records the gap, so the pump always knows of
         // a gap before it checks a deadline.

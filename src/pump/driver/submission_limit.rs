@@ -15,7 +15,7 @@ use crate::limits;
 
 type QueueKey = (ListenerName, Destination);
 
-/// Destination of a submission. A client's submissions to the same destination share a bound.
+/// Destination of a submission. All submissions of one client to one destination share a limit.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Destination {
     Thread(String),
@@ -46,8 +46,9 @@ impl InboxBound {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Takes a permit of the inbox, after a wait if the inbox is full. Used for requests that must
-    /// not be refused as `busy`. Returns `None` only if the bound's semaphore was closed.
+    /// Takes a permit of the inbox. If the inbox is full, waits until it has room. Used for
+    /// requests that must not be refused as `busy`. Returns `None` only if the semaphore was
+    /// closed.
     pub async fn permit(&self) -> Option<InboxPermit> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
@@ -71,8 +72,8 @@ impl SubmissionLimiter {
         turn
     }
 
-    /// Takes a permit for a submission into a new thread. Returns `None` if the maximum number of
-    /// such submissions of this client already have a permit.
+    /// Takes a permit for a submission of `client` into a new thread. Returns `None` if the client
+    /// already has the maximum number of permits for new threads.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let key = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&key, limits::NEW_THREADS_AT_ONCE);

@@ -21,8 +21,8 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters that triggers a clean-up. The clean-up removes the waiters of
-    /// clients that have left.
+    /// Number of calls with waiters at which the next clean-up takes place. A clean-up removes the
+    /// waiters of clients that have left.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
@@ -45,9 +45,9 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Converts a command to its event, and registers the caller that waits for the result. Frees
-    /// the command's place in the inbox. Returns `None` for a command without an event, such as a
-    /// stop, which takes effect at once.
+    /// Converts a command to its event, and registers the caller that waits for the result. Also
+    /// frees the command's place in the inbox. A command such as a stop has no event and takes
+    /// effect at once: for such a command, returns `None`.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
@@ -114,8 +114,8 @@ impl Waiters {
         }
     }
 
-    /// Registers the caller that waits for a ruling. The pump names the caller by `ticket` when it
-    /// reports the ruling.
+    /// Registers a caller that waits for a ruling. The pump later reports the ruling under
+    /// `ticket`.
     pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<Result<(), Refusal>>) {
         self.rulings.insert(ticket, ruling);
     }
@@ -136,7 +136,7 @@ impl Waiters {
         self.deferred.pop_front()
     }
 
-    /// Finishes a requested drain if no delivery is in flight any more. Then the pump stops.
+    /// Finishes a requested drain and stops the pump, if no delivery is in flight any more.
     pub fn finish_drain_if_idle(&mut self, handed_over: usize) {
         if handed_over == 0
             && let Some(drained) = self.drained.take()

@@ -12,10 +12,10 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps the gates of attempts in flight when a config with the contracts `current` comes into
-    /// force. An attempt that already has an earlier gate keeps it. Every other attempt in
-    /// `in_flight` gets the gate `before`, which was in force until now. Drops the gates of ended
-    /// attempts.
+    /// Keeps a gate for each attempt in `in_flight` when another config comes into force. If an
+    /// attempt already has an earlier gate, the attempt keeps this gate. Otherwise the attempt gets
+    /// `before`, the gate that was in force until now. All kept gates are restricted to `current`,
+    /// the contracts of the new config. Drops the gates of ended attempts.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -7,21 +7,21 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
-/// Codes of findings for a text that is not XML. Normally, the gate's own scan refuses such a text
-/// before libxml2 reads it. If only libxml2 finds the defect, these codes decide that the text is
-/// refused as not well-formed.
+/// Codes of findings for a text that is not XML. Normally, the gate's own scan refuses such a text,
+/// and libxml2 never reads it. If only libxml2 finds the defect, it reports a finding with one of
+/// these codes, and the text is refused as not well-formed.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The text that the gate checks. A refusal records the part of the text that broke a rule, with
-/// positions relative to the text.
+/// The submitted text, and the element in it that the gate checks. Refusals refer to the whole
+/// text, and state the location of the defect in it.
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
-    /// Location in the text at which the checked element starts. This element is the root element,
-    /// or the payload inside a primitive.
+    /// Start of the checked element in the text. The checked element is the root element, or the
+    /// payload inside a primitive.
     pub base: TextLocation,
-    /// Range of bytes in the checked element that the gate has added: the namespace declarations
-    /// that the element inherits from its parent element.
+    /// Bytes of the checked element that are not in the submitted text: the gate has added the
+    /// namespace declarations that the element inherits from its parent element.
     pub added: Range<usize>,
 }
 
@@ -67,8 +67,9 @@ impl SubmittedText<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// Returns this submission for the check of `nested`, the payload inside a primitive such as
-    /// `spawn-thread`. Refusals then state the location of that payload in the submitted text.
+    /// Returns this submission with `nested` as the checked element. `nested` is the payload inside
+    /// a primitive such as `spawn-thread`. Refusals still state locations in the whole submitted
+    /// text.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

@@ -13,10 +13,10 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact`, which concerns all trees with open calls, to the trees outside memory. Adds
-    /// the effects of the fact on these trees to `step`, the step that recorded the fact. `step` is
+    /// Applies `fact` to the trees outside memory. The fact concerns all trees with open calls. The
+    /// effects on these trees are added to `step`, which is the step that recorded the fact, or
     /// `None` in a replay, which has no effects. Brings back a bounded number of trees at a time,
-    /// and lets them leave again.
+    /// and lets them leave memory again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,
@@ -40,9 +40,9 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Lets the trees `roots` leave memory again after a visit. `is_changed` states whether the
-    /// serialized trees in the working file are outdated. A tree that may not leave, or that cannot
-    /// be written to the file, stays in memory.
+    /// Lets the trees `roots` leave memory again after a visit. `is_changed` states that the visit
+    /// has changed the trees, so that their texts in the working file must be written again. A tree
+    /// stays in memory if it may not leave, or if its text cannot be written.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();
@@ -62,8 +62,9 @@ impl ResidentCore {
         staying.iter().for_each(|root| self.note_rest(root, &[]));
     }
 
-    /// Brings back each tree outside memory with a call that awaits a preview. Such a call is held
-    /// for an approval and has no preview, and its listener gives previews.
+    /// Brings back each tree outside memory in which a call awaits a preview. A call awaits a
+    /// preview if it is held for an approval and has no preview yet, and if its listener gives
+    /// previews.
     pub(super) fn recall_awaiting_previews(&mut self, contracts: &Contracts) -> Result<(), Error> {
         let mut awaiting = BTreeSet::new();
         self.visit_calls_outside(|call| {

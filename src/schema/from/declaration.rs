@@ -6,8 +6,9 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value while only `null` or an empty list was read for it in the
-/// example. A later value in the example replaces the placeholder by its type.
+/// Placeholder for a type that is still unknown, because the example has shown only `null` or an
+/// empty list so far. A later value in the example replaces the placeholder by the type of this
+/// value.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a generated schema may contain.
@@ -88,8 +89,8 @@ impl ElementDeclaration {
     }
 
     /// Permits the children of an element in any order and number if more than `OPTIONAL_MAX` of
-    /// them are optional, because a fixed order of so many would take too long to compile. Does the
-    /// same for all elements inside the element.
+    /// them are optional. A schema with a fixed order of so many optional children would take too
+    /// long to compile. Treats all elements inside the element in the same way.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -104,9 +105,9 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes the given facets from the types of the element and of the elements in it, because
-    /// the schema does not compile with them. Returns whether any of the types had one of these
-    /// facets.
+    /// Removes the given facets from the element and from all elements inside it. The caller does
+    /// this if the schema does not compile with these facets. Returns whether any facet was
+    /// removed.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {

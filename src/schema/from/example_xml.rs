@@ -107,7 +107,9 @@ fn attributes_of(
     declared.collect()
 }
 
-/// Returns a declaration that accepts every element that one of the two declarations accepts.
+/// Merges two declarations of the same element, for example from two places in the example. The
+/// result accepts every element that one of the two declarations accepts, with one exception: if
+/// only one of them permits text, the result permits no text, and this is recorded as a loss.
 pub(super) fn merge(
     one: ElementDeclaration,
     other: ElementDeclaration,
@@ -142,9 +144,10 @@ pub(super) fn merge(
     }
 }
 
-/// Combines two declarations of an element that occurs in two forms in the example. In one place of
-/// the example, the element has the attributes and children in `fields`. In another place, it has
-/// only a text, whose type is `of`. Makes the attributes and children optional.
+/// Merges two declarations of the same element. The first declaration has the attributes and
+/// children `fields`. The second declaration has only a text of the type `of`, so all attributes
+/// and children become optional. If `fields` has no text, the result permits no text either, and
+/// this is recorded as a loss.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -193,7 +196,7 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
 const FEW: usize = 8;
 
 /// Returns, for each of `names`, its index in `known`. Builds a map only if there are many names
-/// and their order differs from the order of `known`.
+/// and they are not in the order of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
     let mut next = 0;

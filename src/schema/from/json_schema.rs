@@ -38,8 +38,8 @@ struct JsonSchemaReader<'a> {
     /// Number of values in the enumerations that have been read so far. An enumeration counts again
     /// for each reference to it.
     words: usize,
-    /// References that the reader is following at present. If a reference occurs in this list
-    /// again, it leads back to itself.
+    /// References that the reader is following at present, the outermost first. A reference that is
+    /// already in this list leads back to itself.
     open: Vec<String>,
 }
 
@@ -227,8 +227,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the name of the one JSON type that the conversion takes for a schema. Records a loss
-    /// for each keyword of the schema that this type cannot express.
+    /// Chooses the JSON type that the conversion uses for a schema, and returns the name of this
+    /// type. If the schema permits several types, the conversion uses `string`. Records a loss for
+    /// each keyword of the schema that the chosen type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -448,7 +449,8 @@ impl JsonSchemaReader<'_> {
     }
 
     /// Returns the XSD type for strings of the `format` in `keys`. Returns `string` if `keys` has
-    /// no format, or if XSD has no type for the format, which is then recorded as a loss.
+    /// no format. If XSD has no type for the format, returns `string` as well, and records the
+    /// format as a loss.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let Some(format) = keys.get("format") else { return "string" };
         match format.as_str() {
@@ -479,8 +481,8 @@ fn text(name: String) -> ElementDeclaration {
     ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
 }
 
-/// Merges the keywords of two schemas that both apply to one value. Keywords of `over` have
-/// precedence over those of `under`. The properties of both schemas are merged.
+/// Merges the keywords of two schemas that both apply to one value. If both schemas have a keyword,
+/// the value in `over` is kept, except for `properties` and `required`: their contents are merged.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {
@@ -512,9 +514,9 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether the conversion takes a value of this JSON Schema as nullable: `type` names null or, in a
-/// schema without `type`, `enum` contains null. A schema with neither keyword counts as not
-/// nullable.
+/// Whether the conversion treats a value of this JSON Schema as nullable. If the schema has `type`,
+/// null must be among its types. If the schema has no `type`, null must be among the values of
+/// `enum`.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),

@@ -28,9 +28,9 @@ use crate::xml::scan::{BrokenRule, scan_within};
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children of an element for which a schema fixes their order. With
-/// more optional children, the schema permits the children in any order, because the time to
-/// compile a fixed order grows with the square of their number.
+/// Maximum number of optional children of an element for which a schema fixes the order of the
+/// children. The time to compile a fixed order grows with the square of this number. If there are
+/// more optional children, the schema permits the children in any order.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
@@ -102,9 +102,10 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text` to a schema. A payload that is made from JSON gets the name `name`. An example
-/// in XML keeps the name of its root. If `namespace` is given, it replaces the namespace of the
-/// text or the generated namespace.
+/// Converts `text` to a schema. If `text` is JSON, `name` becomes the name of the payload. If
+/// `text` is an example in XML, the payload has the name of the example's root. If `namespace` is
+/// given, the schema uses this namespace. Otherwise it uses the namespace of the XML, or a
+/// generated namespace for JSON.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

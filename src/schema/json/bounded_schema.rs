@@ -8,12 +8,12 @@ use crate::limits;
 
 /// Maximum number of enumerated values in a shortened schema.
 const CHOICES: usize = 12;
-/// Maximum characters of a payload's documentation in its JSON Schema.
+/// Maximum length, in characters, of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum bytes of one property, if the whole schema is too long. A longer property is reduced to
-/// its type.
+/// Maximum length, in bytes, of one property in a schema that is too long as a whole. Longer
+/// properties are reduced to their types.
 const PROPERTY_BYTES: usize = 512;
-/// Bytes reserved in a schema for the comment that states how many parts were left out.
+/// Number of bytes that a schema reserves for the comment about left-out parts.
 const COMMENT_BYTES: usize = 512;
 
 pub fn fits(schema: &Json) -> bool {
@@ -66,9 +66,10 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of `object`, the last one first, until `excess` is 0. `excess` is the number
-/// of bytes by which the whole schema is too long; each removal decreases it. Keeps each property
-/// for whose name `may_go` returns false. Returns the number of removed properties.
+/// Removes properties of `object`, beginning with the last one, until `excess` is 0. `excess` is
+/// the number of bytes by which the whole schema is too long, and is updated at each removal.
+/// Removes only properties for whose names `may_go` returns true. Returns the number of removed
+/// properties.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {

@@ -17,11 +17,10 @@ use crate::schema::model::{
 use crate::schema::outline::{ElementOutline, OutlineAttribute, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
-/// Name of the property that holds an element's content, if the content has no name of its own. The
-/// content may be the text of an element with attributes, a list of ordered children, or a string
-/// of XML.
+/// Name of the property that holds the content of an element as a whole: the text of an element
+/// with attributes, a list of ordered children, or a string of XML.
 const CONTENT: &str = "content";
-/// Maximum characters of a property name that providers accept.
+/// Maximum length, in characters, of a property name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
 
 /// The JSON properties of one element.
@@ -39,9 +38,9 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child has a property with the child's own name. If `ordered` is set, the children are
-    /// written to the XML in the order of `slots`, whatever the order of the properties in the
-    /// JSON.
+    /// Each child has a property of its own, with the name of the child. If `ordered` is set, the
+    /// children are written to the XML in the order of `slots`. The order of the properties in the
+    /// JSON does not matter.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
@@ -78,13 +77,14 @@ pub struct ElementPlans<'a> {
     named: HashMap<QName, Rc<PlannedType>>,
 }
 
-/// The plan of a type, which contains its JSON properties, and the outline of the type, which
-/// states its permitted content.
+/// A type with its plan, which contains the JSON properties, and its outline, which states the
+/// permitted content.
 pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema that only lists the names of the type's children. Made when it is first needed.
+    /// JSON Schema that only lists the names of the element's attributes and children. Made when it
+    /// is first needed.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -387,7 +387,7 @@ impl ModelWalk<'_> {
 }
 
 /// Returns the property in `slots` for the child element `name`, with the index of the property.
-/// Returns `None` if no property in `slots` is for this element.
+/// Returns `None` if `slots` has no property for this element.
 pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

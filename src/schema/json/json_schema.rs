@@ -19,9 +19,10 @@ const NODES_MAX: usize = 2_000;
 /// left out.
 pub const COMMENT: &str = "$comment";
 
-/// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. For an
-/// unknown payload name, the schema permits every object. The schema has a maximum length. If it
-/// would be longer, it leaves out deeper levels and states this in `$comment`.
+/// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. If the
+/// full schema would exceed the maximum length, the returned schema leaves out deeper levels and
+/// states this in `$comment`. For an unknown payload name, the returned schema permits every
+/// object.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -180,9 +181,10 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns a shorter schema for an element, which accepts every JSON value that the full schema
-    /// accepts. For an element with children, it only lists the names of the attributes and
-    /// children. For an element without children, it keeps the required properties.
+    /// Returns a shorter schema for an element. The shorter schema accepts every JSON value that
+    /// the full schema accepts. If the element has children, the shorter schema only lists the
+    /// names of its attributes and children. If the element has no children, the shorter schema
+    /// leaves out the optional attributes.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -316,8 +318,8 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// Returns the JSON Schema of a simple type. Numbers and booleans are native JSON. All other values
-/// are strings.
+/// Returns the JSON Schema of a simple type. A list becomes an array. A number or boolean without
+/// enumerated values becomes a number or boolean of JSON. All other values become strings.
 fn text(value: &SimpleTypeOutline) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});

@@ -116,9 +116,9 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
 }
 
 /// Converts a JSON number or boolean to text, for a type whose values are normally strings in JSON.
-/// Returns `None` if the type does not permit the value. The type permits the value in two cases:
-/// the value is one of the type's enumerated values, or the type is a union with a number or
-/// boolean type that permits the value.
+/// The type permits the number or boolean in two cases: if it is one of the type's enumerated
+/// values, or if the type is a union and one of its member types permits it. Returns `None` in all
+/// other cases.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

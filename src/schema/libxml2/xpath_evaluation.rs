@@ -70,9 +70,10 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Returns a child of `parent` that satisfies `fits`, with its position; `None` if no child
-    /// does. The search begins at the child that the previous search found. If it reaches the last
-    /// child without success, it continues at the first child.
+    /// Returns a child element of `parent` that satisfies `fits`, with its position. The search
+    /// begins at the child that the previous search in `parent` found. If no child from there on
+    /// satisfies `fits`, the search starts again at the first child. Returns `None` if no child
+    /// satisfies `fits`.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(

@@ -117,9 +117,9 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription to the live channel. The signature names one journal of the organism:
-    /// the first readable journal in this client's data directory or, if there is none, the journal
-    /// of `partition`.
+    /// Signs a subscription to the live channel. The signature names a journal of the organism: the
+    /// first readable journal in this client's data directory. If no journal there is readable, the
+    /// signature names the journal of `partition`.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

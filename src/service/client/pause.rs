@@ -25,9 +25,9 @@ pub enum PauseError {
 }
 
 impl ServiceClient {
-    /// Requests a pause or a resume of `target`. A thread belongs to one partition; any other
-    /// target concerns all partitions. Returns the number and the result of each partition
-    /// concerned, in the order of the numbers.
+    /// Requests a pause or a resume of `target`. If the target is a thread, the request goes to the
+    /// partition of the thread. Any other target concerns all partitions. Returns the result of
+    /// each partition concerned, with the number of the partition, in the order of the numbers.
     pub async fn pause(
         &self,
         verb: PauseVerb,

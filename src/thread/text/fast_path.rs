@@ -110,9 +110,9 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Parses a model turn that has only token counts and a price, without a note, findings or
-    /// other parts. Returns `Some(None)` if no turn follows in the text, and `None` if a turn
-    /// follows that has another form.
+    /// Parses a model turn that has only token counts and a price. Returns `Some(None)` if no turn
+    /// follows in the text. Returns `None` if a turn with further parts follows, such as a note or
+    /// findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         let is_format_2 = self.skip(format_2);

@@ -5,16 +5,16 @@ use crate::envelope::{Disposition, MessageKind, Money};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId};
 use crate::thread::Input;
 
-/// Returns the disposition that is implied by a `disposed` fact whose text states none. The
-/// disposition is the way in which a message ended. `latest` is the last message that stands before
-/// the fact in the same record; `None` if there is no such message.
+/// Returns the default disposition, which applies if the text of a `disposed` fact states none. The
+/// disposition is the way in which a message ended. `latest` is the last message before the fact in
+/// the same record; `None` if no message precedes the fact.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the core is the default sender of messages of the kind `kind`. For all other kinds, the
-/// default sender is the listener of the record's input. A message has the default sender if its
-/// text states no sender.
+/// Whether the default sender of messages of the kind `kind` is the core. If not, the default
+/// sender is the listener of the record's input. A message has the default sender if its text
+/// states no sender.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
@@ -35,8 +35,9 @@ pub(super) fn implied_call(
     }
 }
 
-/// The values of a record's input that the texts of the record's facts leave out. The input is an
-/// outcome, which means that a listener returned payloads for a call.
+/// The values that the texts of a record's facts may leave out, because the record's input contains
+/// them. Exists only if the input is an outcome, that is, the payloads that a listener returned for
+/// a call.
 pub(super) struct AboutOutcome {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,

@@ -95,20 +95,21 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// Values of the record's input that the texts of facts may leave out, such as its call and its
-    /// listener. `None` if the input is not an outcome, in which a listener returned payloads.
+    /// Values that the texts of facts may leave out, because the record's input contains them, such
+    /// as the call and the listener. `None` unless the input is an outcome, that is, the payloads
+    /// that a listener returned.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last; `None` before the first message of the record.
     latest: Option<MessageId>,
-    /// Call of the message that was read last; `None` if that message belongs to no call, or before
-    /// the first message.
+    /// Call of the message that was read last. `None` before the first message, or if the last
+    /// message belongs to no call.
     pub(super) latest_call: Option<CallId>,
     /// Payload bytes that no message has received yet; `None` if the payloads are read without
     /// their bytes.
     payloads: Option<&'r str>,
     taken: usize,
-    /// Reason why the text is no valid record. `None` if no reason was found, or if the reason is a
-    /// JSON error.
+    /// Reason why the text is no valid record; `None` if no reason was found. The JSON parser
+    /// reports JSON errors itself, so they are not stored here.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -143,8 +144,7 @@ impl RecordReader<'_> {
         })
     }
 
-    /// Sets `about` to those values of the record's input that the facts of the record may leave
-    /// out.
+    /// Sets `about` to the values of the record's input that the texts of the facts may leave out.
     fn follow(&mut self, input: &InputForm<'_>) -> Result<(), UnreadableRecord> {
         self.about = match input {
             InputForm::Outcome(form) => {
@@ -175,8 +175,8 @@ impl RecordReader<'_> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
-    /// Returns the disposition that is implied by a `disposed` fact whose text states none. The
-    /// disposition is the way in which a message ended.
+    /// Returns the default disposition, which applies if the text of a `disposed` fact states none.
+    /// The disposition is the way in which a message ended.
     pub(super) fn implied_disposition(&self) -> Disposition {
         implied_disposition(self.latest)
     }
@@ -208,9 +208,8 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the sender or the recipient of a message whose text leaves out this `field`. The
-    /// value is the listener of the outcome in the record's input. Fails if the input is not an
-    /// outcome.
+    /// Returns the listener of the record's input. This listener is the sender or the recipient of
+    /// a message whose text leaves out `field`. Fails if the input is not an outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

@@ -150,7 +150,8 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "kind")]
     pub kind: Option<MessageKind>,
     /// The sender of the message. `None` if the kind of the message and the record's input imply
-    /// the sender. Only then may `kind` and `to` be absent, too.
+    /// the sender. A text that states `from` must also state `kind`, and is always written with
+    /// `to`.
     #[serde(rename = "from", borrow, default, deserialize_with = "borrowed")]
     pub from: Option<Cow<'t, str>>,
     #[serde(rename = "to", borrow, default, deserialize_with = "borrowed")]
@@ -159,14 +160,16 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one; `Some(None)` for `null`, which states that no message did.
-    /// If the text has neither `cause` nor `from`, the cause is the message that opened the call of
-    /// the record's input. If the text has `from` but no `cause`, no message caused this one.
+    /// The message that caused this one. `Some(None)`, which is `null` in the text, means that no
+    /// message caused this one. If the text has neither `cause` nor `from`, the cause is the
+    /// message that opened the call of the record's input. If the text has `from` but no `cause`,
+    /// no message caused this one.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
-    /// The call of the message; `Some(None)` for `null`, which states that the message has no call.
-    /// If the text has no `call`, a `call` message has the call that it opens, a note without
-    /// `from` has the call that its `cause` opened, and any other message has no call.
+    /// The call to which the message belongs. `Some(None)`, which is `null` in the text, means that
+    /// the message belongs to no call. If the key `call` is absent, the kind of the message
+    /// decides: a `call` message belongs to the call that it opens, a note without `from` belongs
+    /// to the call that its `cause` opened, and any other message belongs to no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]
@@ -183,8 +186,8 @@ pub struct AcceptedForm<'t> {
     pub key: Option<String>,
 }
 
-/// Borrows a string from the text if the string has no escapes. By default, serde copies a string in
-/// an `Option`.
+/// Borrows a string from the text if the string has no escapes. By default, serde copies a string
+/// that is in an `Option`.
 fn borrowed<'de: 't, 't, D: serde::Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Cow<'t, str>>, D::Error> {
@@ -202,9 +205,10 @@ fn present<'t, D: serde::Deserializer<'t>>(
 /// A reference to a message in the text of a record: the id of the message, or the word `input` or
 /// `cause`.
 pub enum MessageReference {
-    /// The word `input`: the call that the record's input names.
+    /// The word `input`. Refers to the message that opened the call of the record's input.
     Input,
-    /// The word `cause` as the `call` of a message: the call that the message's own cause opened.
+    /// The word `cause`, used only in the field `call`. Refers to the cause of the message that
+    /// contains the reference.
     Cause,
     Id(MessageId),
 }

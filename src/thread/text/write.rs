@@ -24,8 +24,9 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// Values of the record's input that the texts of facts may leave out, such as its call and its
-    /// listener. `None` if the input is not an outcome, in which a listener returned payloads.
+    /// Values that the texts of facts may leave out, because the record's input contains them, such
+    /// as the call and the listener. `None` unless the input is an outcome, that is, the payloads
+    /// that a listener returned.
     about: Option<AboutOutcome>,
     /// Message that was written last; `None` before the first message of the record.
     latest: Option<MessageId>,
@@ -210,8 +211,8 @@ impl RecordWriter<'_, '_> {
         }
     }
 
-    /// Returns the id of the message that opened the call of the outcome in the record's input.
-    /// Returns `None` if the input is not an outcome.
+    /// Returns the id of the message that opened the call of the record's input. Returns `None` if
+    /// the input is not an outcome.
     fn input_call(&self) -> Option<MessageId> {
         self.about.as_ref().map(|about| about.call.0)
     }
@@ -407,9 +408,10 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Search for the fact that belongs to each verdict. Each field is the index at which the next
-/// search begins: after the fact of the previous verdict. A search that reaches the end continues
-/// at the beginning. Verdicts usually have the order of their facts, so most searches end at once.
+/// Finds the fact that belongs to each verdict. Each field is an index in the list of facts: the
+/// search for the next verdict of this kind begins there. The index follows the fact of the
+/// previous verdict. A search that reaches the end of the list continues at the beginning. Verdicts
+/// usually have the order of their facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

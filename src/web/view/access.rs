@@ -33,8 +33,8 @@ impl ViewToken {
         Self(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Creates the token of a view that a client uses, from the secret that the config has for this
-    /// client.
+    /// Creates the token for a client's view. The token is `secret`, the secret that the config has
+    /// for this client.
     pub fn of_secret(secret: &SecretValue) -> Self {
         Self(secret.expose().to_owned())
     }

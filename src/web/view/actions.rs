@@ -29,8 +29,9 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
-    /// How long the call that the message opened last waited for a person, in microseconds. `None`
-    /// if there is no message or no such call, if the call has never waited, or if it still waits.
+    /// Duration, in microseconds, of the last wait of the concerned call for a person. The
+    /// concerned call is the one that the message opened. `None` if there is no message or no such
+    /// call, if the call has never waited, or if it still waits.
     waited_us: Option<i64>,
 }
 
@@ -120,7 +121,7 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
 }
 
 /// Draws the object of an action: the message, the beginning and the digest of its payload, and the
-/// time for which the call waited. The object of a cancellation is the whole thread.
+/// time for which the call waited. If the action is a cancellation, the object is the whole thread.
 fn object(shown: &ShownAction) -> Markup {
     let ShownAction { action, message, waited_us, .. } = shown;
     // What the person saw counts, even if it is not what is on record.

@@ -31,8 +31,8 @@ const ACTION_REPORT: &str = "operator-action";
 /// Local name of the note that contains a model's turn.
 const TURN_NOTE: &str = "model-turn";
 
-/// Maximum number of lines of a payload that the page of a thread shows without a click, if the
-/// payload opens a subthread. A longer payload is shown collapsed.
+/// Maximum length, in lines, of a payload that the page of a thread shows expanded. Applies to the
+/// payload that opens a subthread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page. `waiting` contains the calls that wait for a person
@@ -168,8 +168,8 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    /// Draws a decision. Draws nothing for a cancellation that was carried out, because the page
-    /// draws the event of the cancellation instead.
+    /// Draws a decision. If the decision is a cancellation that was carried out, draws nothing,
+    /// because the page draws the event of the cancellation instead.
     fn decided(&self, item: &TimelineEntry) -> Markup {
         let is_cancelled = |other: &TimelineEntry| {
             other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
@@ -363,8 +363,8 @@ pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
     }
 }
 
-/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn. If the
-/// decision of a person was refused, `person` describes this person.
+/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn.
+/// `person` describes the person if the decision of a person was refused.
 pub(super) fn refused(
     refusal: &RefusalView,
     is_in_turn: bool,

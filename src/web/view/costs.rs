@@ -103,8 +103,8 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
     }
 }
 
-/// Draws the threads that have cost most among the threads that the page's filter selects. The
-/// costs of a thread include everything beneath the thread.
+/// Draws the most expensive of the threads that the page's filter selects. The costs of a thread
+/// include everything beneath the thread.
 fn threads(costliest: &[CostlyTree], query: &UrlQuery) -> Markup {
     let row = |CostlyTree { tree, currency }: &CostlyTree| {
         let currency = currency.as_deref().unwrap_or_default();

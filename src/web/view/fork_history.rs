@@ -12,8 +12,8 @@ use crate::audit::amounts::count;
 use crate::audit::{ForkOrigin, ThreadPage, TimelineEntry, TimelineEvent};
 use crate::ids::Position;
 
-/// Whether an event belongs to the beginning of a fork's conversation. Such an event is the
-/// decision to fork, or a message that the record of the fork contains.
+/// Whether an event belongs to the beginning of a fork's conversation: the decision to fork, or a
+/// message in the first record of the fork.
 pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     let Some(fork) = &page.fork else { return false };
     match &item.what {
@@ -23,10 +23,10 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the beginning of a fork's conversation on one page of the thread. The first page shows the
-/// history of the source and the point at which the fork begins. Each page shows those messages of
-/// the fork's first record that belong to the page. Draws nothing on a later page to which no event
-/// of the fork's first record belongs.
+/// Draws the beginning of a fork's conversation on one page of the thread. If the page is the first
+/// one, draws the history of the source and the point at which the fork begins. On every page,
+/// draws the messages of the fork's first record that belong to this page. Draws nothing on a later
+/// page without such messages.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,
@@ -62,8 +62,9 @@ pub(super) fn head(
 }
 
 /// Draws a link to the source thread of the fork. The linked page shows the source thread up to the
-/// last record that the fork shares with it, or the whole thread if they share no record. If the
-/// source is in another journal, draws only its id.
+/// last record that the source and the fork share. If they share no record, the page shows the
+/// whole source thread. If the source is in another journal, draws only the id of the source,
+/// without a link.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

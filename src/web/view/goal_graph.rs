@@ -112,8 +112,8 @@ fn latest_run(
     Some((earlier.cloned().collect(), Arc::clone(request), digest))
 }
 
-/// Returns the listeners whose calls a run must not repeat. Reads them from the config that was in
-/// force when the thread was opened.
+/// Returns the listeners to which a run must not repeat a call. Reads them from the config that was
+/// in force when the thread was opened.
 fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
@@ -225,8 +225,9 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items `goal` judges. The judged goal runs once for each item of a list,
-/// and an item counts only after `goal` has judged it. Returns `None` if `goal` judges no items.
+/// Returns the goal whose items `goal` judges. That goal runs once for each item of a list, and the
+/// output for an item counts only after `goal` has accepted it. Returns `None` if `goal` judges no
+/// items.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -303,11 +304,11 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Describes the state of a row: its phase, and up to three numbers. For a loop, the first number
-/// is `rounds`, the number of rounds that the loop has begun. For any other goal inside a loop, the
-/// first number is the present pass of that loop. The second number states how many agents or items
-/// of the goal have a result. The third number is the number of the attempt, if it is not the first
-/// attempt.
+/// Describes the state of a row: its phase, and up to three numbers. The first number depends on
+/// the goal: for a loop, `rounds`, the number of rounds that the loop has begun; for a goal inside
+/// a loop, the present pass of that loop; for any other goal, there is no such number. The second
+/// number states how many agents or items of the goal have a result. The third number is the number
+/// of the attempt, if this is not the first attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

@@ -45,8 +45,8 @@ impl GoalBox {
     }
 }
 
-/// The boxes of all goals in a drawing, and the edges between them. An edge connects two members of
-/// the same goal, or two goals that are members of no goal. In `boxes`, a goal comes before its
+/// The boxes of the drawn goals, and the edges between them. An edge connects two members of the
+/// same goal, or two goals that are members of no goal. In `boxes`, a goal comes before its
 /// members.
 #[derive(Debug, Default)]
 pub(super) struct GoalLayout {

@@ -31,8 +31,8 @@ pub(super) struct PartitionAnswer<T> {
     pub behind: Option<(Position, Position)>,
 }
 
-/// Whether the index of a queried journal lacks records. If so, the journal may contain something
-/// that no index has.
+/// Whether the index of any queried journal lacks records. If so, a journal may contain something
+/// that its index does not show yet.
 pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
     answers.iter().any(|answer| answer.behind.is_some())
 }
@@ -52,8 +52,8 @@ impl ViewedJournals {
     ///
     /// # Errors
     ///
-    /// Returns the errors of the query, and [`index::Error::Building`] if an index must be built
-    /// first. The build then begins.
+    /// Returns the errors of `query`. If the index of a journal must be built first, starts to
+    /// build it, and returns [`index::Error::Building`].
     pub async fn query<T, R: Send + 'static>(
         &self,
         query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

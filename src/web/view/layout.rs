@@ -237,7 +237,8 @@ pub(super) fn moment(time: Time) -> Markup {
     html! { time datetime=(text) { (day) " " (clock) } }
 }
 
-/// Returns the time that a thread took or, while work in the thread is open, the age of the thread.
+/// Returns the time that a thread took. If the thread has open work, returns the age of the thread
+/// instead.
 pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     if is_open {
         return format!("open {}", length(Time::now().since(opened)));

@@ -23,7 +23,7 @@ use crate::index::{self, CalledPeer, CountedCalls, IndexReader, ListedRefusal, L
 use crate::limits;
 
 const PATH: &str = "/listeners";
-/// Maximum characters of a refusal's reason in a list.
+/// Maximum length, in characters, of the refusal reason that a list shows.
 const REFUSAL_CHARS: usize = 300;
 
 /// A listener of the config in force, or a caller that the journal records.
@@ -36,7 +36,8 @@ struct KnownListener {
     called: BTreeMap<String, u64>,
     /// Number of open calls to the listener that do not wait for a person.
     open: u64,
-    /// Number of open calls that are not handed over to the listener until a person has decided.
+    /// Number of open calls to the listener that wait for the decision of a person. They are not
+    /// handed over to the listener before the decision.
     held: u64,
     refusals: u64,
     load: ListenerLoad,
@@ -44,8 +45,8 @@ struct KnownListener {
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
-/// Counts of the calls in each partition, kept from one page to the next. So each page counts only
-/// the calls that are new since the previous page.
+/// Counts of the calls in each partition. They are kept from one page to the next, so that each
+/// page counts only the calls since the previous page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallCounts {
     /// Lock: held only to copy or replace the counts of a partition, not while calls are counted.
@@ -87,7 +88,8 @@ struct FoundListeners {
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
     /// Time of the oldest message that the message rates count. `None` if the rates count all
-    /// messages of the last [`limits::WEB_RATE_TIME`].
+    /// messages of the last [`limits::WEB_RATE_TIME`]; with too many messages, the rates count only
+    /// the newest ones.
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }

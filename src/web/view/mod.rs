@@ -363,9 +363,9 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
 }
 
-/// Mark on a response that reports something as missing from the index. While the index lacks
-/// records, the browser gets a page about the incomplete index instead, because the journal may
-/// contain what is missing.
+/// Marks a response that reports something as missing from the index. While the index lacks
+/// records, the browser gets another page in place of this response: the page states that the index
+/// is incomplete, because the journal may contain the missing thing.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 
@@ -403,22 +403,23 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Draws the page for something that the index does not have.
+    /// Draws the page for something that the index does not contain.
     fn not_in_index(&self, title: &str, text: &str) -> Response {
         let mut page = self.failed(StatusCode::NOT_FOUND, title, text);
         page.extensions_mut().insert(NotInIndex);
         page
     }
 
-    /// Draws the page for something that an incomplete index lacks.
+    /// Draws the page for something that the index does not contain yet, because the index lacks
+    /// records.
     fn not_yet_indexed(&self) -> Response {
         let text = "The index lacks the latest records, and what this page would show may be among \
                     them. Load this page again in a moment.";
         self.failed(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text)
     }
 
-    /// Queries the index of each journal and draws the page, both on a thread for blocking work. On
-    /// a thread that serves other requests too, this work would delay these requests.
+    /// Queries the index of each journal and draws the page. Both happen on a thread for blocking
+    /// work, so that they do not delay other requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

@@ -15,7 +15,7 @@ use crate::thread::{Fact, Record};
 /// Beginning of a line in payloads that the pump itself writes. The line names the person who has
 /// approved, refused or answered a call.
 const PERSON_LINE: &str = "by: ";
-/// Maximum number of characters of a payload that a row of a table shows.
+/// Maximum number of characters that a row of a table shows of a payload.
 const LINE_CHARS: usize = 100;
 
 /// The number of bytes that one page may still use for recorded texts. When no bytes are left, the
@@ -113,9 +113,9 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
     }
 
-    /// Shows `person` as the person who approved, refused or answered the call: replaces the
-    /// recorded name in the first line that begins with `by: `. Changes nothing if there is no such
-    /// line, or if `person` is `None`.
+    /// Shows `person` as the person who approved, refused or answered the call. To do so, replaces
+    /// the recorded name in the first line that begins with `by: `. Changes nothing if there is no
+    /// such line, or if `person` is `None`.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

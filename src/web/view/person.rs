@@ -18,8 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. If so, a person who is known only by login name or
-    /// user id is shown as `unproved` instead of `operator`.
+    /// Whether the organism refused the action. If so, a person without a proved name, who is known
+    /// only by login name or user id, is shown as `unproved` instead of `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it. `None` if
     /// the record does not contain it.
@@ -87,8 +87,8 @@ impl<'a> ActingPerson<'a> {
     }
 }
 
-/// Evidence of the person who performed an action: a signature, or the user of the operating
-/// system.
+/// Evidence of the identity of the person who performed an action: a signature, or the user of the
+/// operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ActionProof {
     /// Public key of the signature, written as keys are in the config; `None` without a signature.

@@ -18,10 +18,11 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// Facts about the present that every page shows. The last check for a running organism determines
-/// whether one runs. The last query of the indexes determines the pause and the number of waiting
-/// calls. A confirmed action of a person can also set the pause and this number, before the indexes
-/// contain the record of the action.
+/// Facts about the present that every page shows: whether an organism runs, the pause of
+/// everything, and the number of waiting calls. The first fact is as of the last check for a
+/// running organism, and the other two are as of the last query of the indexes. After a confirmed
+/// action of a person, the pause and the number can change before the indexes contain the record of
+/// the action.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -112,9 +113,9 @@ impl PresentFacts {
     }
 }
 
-/// Checks whether an organism runs, before a page is drawn. In a view with actions, also loads the
-/// facts of the config that pages need, such as the person's public keys. Does neither if the last
-/// check is recent.
+/// Before a page is drawn, checks whether an organism runs. In a view with actions, also loads the
+/// facts of the config that pages need, such as the person's public keys. If the last check is
+/// recent, does neither.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,

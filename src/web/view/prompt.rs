@@ -32,8 +32,8 @@ pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
 
-/// A turn with its model request. The request is rebuilt from records; if it cannot be shown, the
-/// value contains the reason.
+/// A turn of a model, with the model's request. `prompt` is the request as rebuilt from records, or
+/// the reason why the request cannot be shown.
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
@@ -82,8 +82,8 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The payloads of the turn that were refused, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads of the turn that are neither in `accepted` nor in `refused`, because each
-    /// of the two lists has at most [`limits::WEB_PAGE_ROWS`] entries.
+    /// Number of further payloads of the turn, beyond the entries of `accepted` and `refused`.
+    /// These two lists have at most [`limits::WEB_PAGE_ROWS`] entries each.
     left: u64,
 }
 

@@ -165,10 +165,10 @@ impl RecordProver {
     }
 }
 
-/// Draws which records of a journal were checked, and how many newer records were not. If the proof
-/// is incomplete, names the command that states what the proof lacks. If some decisions were not
-/// repeated, names the command that repeats them. `head` is the position of the journal's last
-/// record now.
+/// Draws which records of a journal were checked, and how many newer records were not checked. If
+/// the proof is incomplete, names the command that states the missing parts of the proof. If some
+/// recorded decisions were not repeated, names the command that repeats them. `head` is the
+/// position of the journal's last record now.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,
@@ -276,8 +276,9 @@ fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
     }
 }
 
-/// Draws each key that signed checkpoints of a journal. For each key, states whether and why the
-/// view trusts it, and the command that verifies a copy of the journal with this key alone.
+/// Draws each key that signed checkpoints of a journal. For each key, states whether the view
+/// trusts the key, and why. Also states, for each key, the command that verifies a copy of the
+/// journal with this key alone.
 fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
     html! {
         @if !proof.keys.is_empty() {

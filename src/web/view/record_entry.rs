@@ -131,8 +131,7 @@ fn record(found: &FoundRecord) -> Markup {
     }
 }
 
-/// Returns the name of the kind of input that led to the record, as the JSON of the record contains
-/// it.
+/// Reads from a record in JSON the kind of the record's input.
 fn kind_of(record: &serde_json::Value) -> String {
     let input = record.get("input");
     let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());

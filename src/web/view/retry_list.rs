@@ -12,8 +12,8 @@ use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// A message in the list of messages that can be retried, or in the list of messages that cannot be
-/// retried, with the partition of its journal and the content of its row in the list.
+/// An entry in the list of messages that can be retried, or in the list of messages that cannot be
+/// retried. Contains the message, the partition of its journal, and the content of its row.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
@@ -21,7 +21,8 @@ pub(super) struct ListedRetry {
     pub facts: RetryFacts,
 }
 
-/// Messages of one journal that may be retried.
+/// Messages of one journal, each with the content of its row in a list of failed or refused
+/// messages.
 pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
 /// Name of the URL parameter with the number of messages to skip.
@@ -74,8 +75,9 @@ impl RetryPage {
         with_facts(index, predictor, retry_messages(index, &self.filter, most)?)
     }
 
-    /// Finds the oldest messages of one journal whose retry can never succeed. Finds at most one
-    /// message more than the page shows; the additional message means that the list continues.
+    /// Finds the oldest messages of one journal whose retry can never succeed. Finds at most as
+    /// many messages as the page shows, plus one. The additional message means that the list
+    /// continues.
     pub fn find_unretriable(
         &self,
         index: &IndexReader,
@@ -233,8 +235,8 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     }
 }
 
-/// Whether the page must warn that a retry may do the work of the message a second time: the
-/// listener may have done the work already, and the retry needs no confirmation.
+/// Whether the page must warn that a retry may do the work of the message a second time. This is so
+/// if the listener may have done the work already, but the retry needs no confirmation.
 pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
     matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
@@ -376,10 +378,10 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages are left out if a person retries all messages of the page, and why. A
-/// person with the right to act sees a button, which leaves out messages that would fail again. Any
-/// other person sees a command, which retries these messages too, so the text warns of their
-/// failures.
+/// Draws how many messages are left out if a person retries all messages of the page, and why. With
+/// `may_act`, the page has a button for the retry, and the button leaves out the messages that
+/// would fail again. Without `may_act`, the page has a command for the retry. The command also
+/// retries the messages that would fail again, so the text announces their failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

@@ -25,7 +25,7 @@ use crate::system;
 /// Height of a row, in pixels. The constant `NAMES` is the height of the header above the rows.
 const ROW: usize = 34;
 const NAMES: usize = 26;
-/// Maximum characters of a listener's name above the listener's lane, if the window is narrow.
+/// Maximum number of characters that a narrow window shows of the listener's name above a lane.
 const SHORT_NAME_CHARS: usize = 9;
 /// End of the arrow of a held call, as a fraction of the way to the recipient's lane. A held call
 /// waits for a person.
@@ -34,7 +34,7 @@ const HELD_WAY: f64 = 0.7;
 const FLIGHT_WAY: f64 = 0.85;
 /// End of the arrow of a queued message, as a fraction of the way to the recipient's lane.
 const QUEUED_WAY: f64 = 0.6;
-/// Maximum number of characters of a payload in the tooltip of an arrow.
+/// Maximum number of characters that the tooltip of an arrow shows of a payload.
 const HINT_CHARS: usize = 160;
 
 /// The lanes of the diagram: one for each listener, in the order in which the listeners first
@@ -168,8 +168,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the forms of the arrows and marks that draw an event. The legend explains these
-    /// forms.
+    /// Returns the forms of the arrows and marks that the diagram uses for an event. The legend
+    /// explains these forms.
     fn all_of(item: &TimelineEntry) -> Vec<Self> {
         match &item.what {
             TimelineEvent::Message(message) => {

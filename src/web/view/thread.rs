@@ -121,8 +121,8 @@ fn find(
     Ok(Some(FoundPage { header, page, work }))
 }
 
-/// Reads the thread as it was after a record. Returns `None` if the thread was not on record then.
-/// A thread with too many records is refused, because all records are read at once.
+/// Reads the thread as it was after the record at `at`. Returns `None` if the thread did not exist
+/// then. A thread with too many records is refused, because all records are read at once.
 fn past_page(
     index: &IndexReader,
     thread: &ThreadId,

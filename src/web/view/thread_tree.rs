@@ -61,8 +61,9 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the value of the URL parameter after a click on a branch, which collapses an
-    /// expanded branch and expands a collapsed one. Returns `None` if no branch is expanded then.
+    /// Returns the value of the URL parameter after a click on a branch. The click collapses the
+    /// branch if it is expanded, and expands it otherwise. Returns `None` if the click leaves no
+    /// branch expanded.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

@@ -41,8 +41,8 @@ struct TreePage {
     next: Option<String>,
 }
 
-/// For each partition, the position before which a page of the list begins. A URL contains the
-/// cursor in the form `0:1200,1:800`.
+/// The place in the list at which a page begins. For each partition, the page contains only trees
+/// whose last record is before this position. A URL contains the cursor in the form `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PageCursor(BTreeMap<u32, Position>);
 
@@ -169,8 +169,8 @@ fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     answers.iter().filter_map(note).collect()
 }
 
-/// Merges the trees that each journal has after the cursor, newest first. Keeps at most `limit`
-/// trees.
+/// Merges the trees of all journals, newest first, and keeps at most `limit` trees. `cursor` is the
+/// place at which this page of the list begins.
 fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: usize) -> TreePage {
     let mut rows: Vec<(u32, ListedTree)> = Vec::new();
     for (partition, trees) in answers {

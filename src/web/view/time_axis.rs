@@ -14,8 +14,8 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of a timeline bar.
 const SPACE_MIN: f64 = 0.01;
-/// Width of a zone at each end of a timeline bar, as a fraction of the bar's width. In these zones,
-/// a label begins or ends at its tick. Outside of them, it is centred on its tick.
+/// Width of a zone at each end of a timeline bar, as a fraction of the bar's width. The label of a
+/// tick in a zone begins or ends at the tick. Any other label is centred on its tick.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -36,9 +36,9 @@ pub(super) struct AxisTick {
     /// Time since the beginning of the thread, with its unit. For a break in the axis, the length
     /// of the time that the axis leaves out.
     pub label: String,
-    /// Width of a zone at each end of the bar, as a fraction of the bar's width. In these zones,
-    /// the label begins or ends at the place of the tick. Outside of them, it is centred on this
-    /// place.
+    /// Width of a zone at each end of the bar, as a fraction of the bar's width. If the tick is in
+    /// a zone, its label begins or ends at the place of the tick. Otherwise, the label is centred
+    /// on this place.
     margin: f64,
 }
 
@@ -86,7 +86,8 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
         }
     };
 
-    // After a gap or a wait that is drawn shorter, the reader needs the exact time at which the work goes on.
+    // After a gap or a wait that is drawn shorter, the reader needs the exact time at which the
+    // work goes on.
     for (at, stretch) in scale.stretches().iter().enumerate() {
         if at == 0 || stretch.is_after_cut {
             let since = stretch.begin.saturating_sub(origin.0).max(0);
@@ -112,8 +113,9 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     ticks
 }
 
-/// Returns the breaks of a scale, which state how much time is left out. A long thread has hundreds
-/// of breaks, so only the longest that have room beside each other get a mark.
+/// Returns the marks for the breaks of a scale, each with the length of the time that is left out.
+/// A long thread has hundreds of breaks, so the longest breaks get a mark first, and a break gets
+/// no mark if there is no room for it.
 pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     let mut cuts: Vec<_> = scale.cuts().collect();
     cuts.sort_by_key(|cut| std::cmp::Reverse(cut.left_out));
@@ -149,9 +151,8 @@ fn step_of(least: i64) -> i64 {
 }
 
 /// Writes the time `since` as the label of a tick, rounded down to a multiple of `precision`. `end`
-/// is the time at the end of the axis. This time decides whether seconds, milliseconds or
-/// microseconds follow the minutes, so all labels of an axis have the same unit. The three
-/// parameters are in microseconds.
+/// is the time at the end of the axis. It determines the smallest unit of all labels of the axis:
+/// seconds, milliseconds or microseconds. The three parameters are in microseconds.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {

@@ -9,13 +9,13 @@ use crate::clock::Time;
 /// Divisor that gives the maximum width of a gap: the busy time divided by this number.
 const GAP_PARTS: i64 = 25;
 
-/// A stretch of time with open work, and its place on the bar.
+/// A stretch of time on the bar: a period of work, or a period in which calls only waited.
 #[derive(Debug)]
 pub(super) struct BusyStretch {
     pub begin: i64,
     pub end: i64,
-    /// Length of the timeline bar before this stretch of time, in microseconds. A gap or wait that
-    /// is drawn shorter than it lasted counts with the shorter duration.
+    /// Length of the timeline bar before this stretch, in microseconds. A gap or wait that is drawn
+    /// shortened counts with its drawn length.
     place: i64,
     /// Length of the stretch on the bar. For a wait that is drawn shortened, this is less than its
     /// real duration.
@@ -59,9 +59,9 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates a scale from periods of work and from periods in which calls waited. `last` is the
-    /// time of the last event. Time with both work and a wait counts as work. If there is work, and
-    /// the rest of the waits is in total longer than the work, this rest is shortened to the length
-    /// of the work.
+    /// time of the last event. Time with both work and a wait counts as work. The other waits are
+    /// drawn shortened if, in total, they are longer than the work: together they then get as much
+    /// room as the work. Without any work, no wait is shortened.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);
@@ -98,8 +98,8 @@ impl TimeScale {
         scale
     }
 
-    /// Returns the time at which the first open work began, and the time at which the last open
-    /// work ended. Returns `None` if no work was open at any time.
+    /// Returns the beginning of the first stretch and the end of the last stretch; `None` if there
+    /// are no stretches.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;
@@ -111,7 +111,7 @@ impl TimeScale {
         self.last
     }
 
-    /// Returns the stretches of time in which work was open, earliest first.
+    /// Returns the periods of work and the periods in which calls only waited, earliest first.
     pub fn stretches(&self) -> &[BusyStretch] {
         &self.stretches
     }
@@ -179,8 +179,8 @@ fn merged(mut spans: Vec<(Time, Time)>) -> Vec<(i64, i64)> {
     merged
 }
 
-/// Removes the times of `work` from `waits`. The spans of each list must be sorted and must not
-/// overlap.
+/// Removes from `waits` the times that `work` covers. The spans of each list must be sorted and
+/// must not overlap.
 fn without(waits: &[(i64, i64)], work: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let mut left = Vec::new();
     let mut next = 0;

@@ -37,11 +37,11 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call if the page cannot determine a more exact state, for example that the call
-/// is queued or in flight.
+/// State of an open call for which the page cannot determine a more exact state, such as queued or
+/// in flight.
 const OPEN: &str = "open";
-/// The state of a call that waits for the hand-over to its listener, and of a message that waits
-/// for the delivery that will contain it.
+/// State of a call or of a message that is not handed over yet: the call waits until its listener
+/// gets it, and the message waits for the next delivery to its listener.
 const QUEUED: &str = MessageState::Queued.as_str();
 
 /// Id of the hatched pattern. It fills each gap and each wait that is drawn shorter than its real
@@ -241,9 +241,8 @@ fn table(
     }
 }
 
-/// Draws a row with an axis. `grid` is the SVG definition of the background to which the bars of
-/// all rows refer. One axis of the chart contains this definition; for the other axis, `grid` is
-/// `None`.
+/// Draws a row with an axis. `grid` is the SVG definition of the background, to which the bars of
+/// all rows refer. Only one axis of the chart contains this definition; `None` for the other axis.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
@@ -254,7 +253,7 @@ fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     }
 }
 
-/// Counts the messages that wait in a call and are not handed over to its listener yet.
+/// Counts the messages of a call that are not handed over to the call's listener yet.
 fn undelivered_in(rows: &[TimelineRow<'_>], call: &CallWork) -> u64 {
     let is_for = |row: &&TimelineRow<'_>| match &row.content {
         RowContent::Undelivered(found) => found.call.is_some_and(|of| of.call == call.call),
@@ -325,7 +324,8 @@ fn is_open(call: &CallWork) -> bool {
 }
 
 /// Returns the span from the beginning of an open call until now; `None` for a call that has ended.
-/// The bar of this span shows that the call was also open between its periods of work.
+/// The bar shows this span behind the periods of work, because the call is also open between these
+/// periods.
 fn open_span(call: &CallWork) -> Option<WorkSpan> {
     let begin = call.spans.first().filter(|_| is_open(call))?.begin;
     Some(WorkSpan { kind: WorkKind::Queue, begin, end: None })

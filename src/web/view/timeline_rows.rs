@@ -53,7 +53,7 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
 }
 
 /// Returns the undelivered messages of a page. Leaves out each message that opens a call, because
-/// the row of the call shows its state.
+/// the call has a row of its own, which shows the state of the call.
 pub(super) fn undelivered<'p>(
     timeline: &'p ThreadTimeline,
     work: &'p [CallWork],
@@ -129,9 +129,9 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     ordered
 }
 
-/// Returns the parent row for everything that the record at `position` opened. If the call `opener`
-/// has a turn in this record, this turn is the parent; otherwise, the call is the parent. Returns
-/// `None` if the page does not have this call.
+/// Returns the parent row for everything that the record at `position` opened. The parent is the
+/// turn that the call `opener` has in this record. If the call has no turn in this record, the
+/// parent is the call itself. Returns `None` if the page does not have this call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);

@@ -12,7 +12,7 @@ use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::organism::TurnOnRecord;
 
-/// The messages and threads that the model of one turn was not shown.
+/// The messages and threads that one turn did not show to its model.
 #[derive(Debug)]
 pub(super) struct UnseenMessages {
     /// The unseen messages of the turn's thread, or the reason why they cannot be determined.

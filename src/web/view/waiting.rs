@@ -53,8 +53,8 @@ pub(super) struct CallToDecide {
 /// its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
-    /// The payloads of this turn that were refused by the gate, which checks every payload.
-    /// Contains the first of these payloads, at most [`limits::WEB_TURN_REFUSALS`].
+    /// The payloads of this turn that the gate refused; the gate checks every payload. If there are
+    /// more than [`limits::WEB_TURN_REFUSALS`], contains only the first of them.
     refused: Vec<RefusalView>,
     /// Number of further payloads that the gate refused in this turn.
     left: u64,
@@ -196,7 +196,8 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
     let end = page.skipped + page.calls.len();
     html! {
         h1 { "Waiting for a person" }
-        // Later pages move with each decision, so that one of them would lose calls that still wait.
+        // Each decision moves calls from later to earlier pages, so a live later page would lose
+        // calls that still wait.
         @if page.skipped == 0 { (live::line("/live/threads", PATH)) }
         div #live-waiting {
             @if calls.is_empty() && page.skipped == 0 {
@@ -338,7 +339,7 @@ fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
     }
 }
 
-/// Maximum number of lines of a request that is shown expanded. A longer request is shown
+/// Maximum length, in lines, of a request that is shown expanded. A longer request is shown
 /// collapsed.
 const REQUEST_LINES_OPEN: u64 = 12;
 

@@ -50,8 +50,9 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key of a child or attribute of a payload in the setting `with`, which fills in the
-/// payload of a goal's call. The key is the name; an attribute has an `@` before its name.
+/// Returns the key by which the setting `with` names a child or an attribute of a payload: the name
+/// of the child, or `@` and the name of the attribute. The setting fills in the payload of a goal's
+/// call.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)

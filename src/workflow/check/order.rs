@@ -87,9 +87,9 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports wrong entries in the settings `needs` and `context` of the goal with this `number`.
-/// `needs` may name a member of a loop or of another goal only if this goal is a member of the same
-/// goal. `context` may name only goals that have ended before this goal starts.
+/// Reports wrong entries in the settings `needs` and `context` of `goal`, the goal with this
+/// `number`. If `needs` names a member of another goal, such as a loop, then `goal` must be a
+/// member of the same goal. `context` may name only goals that have ended before `goal` starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -192,9 +192,9 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that are not allowed for a verifier, which judges the items of another goal. A
-/// failure of the verifier counts as a failure of the item, so only the other goal may have
-/// settings for failures and supervision.
+/// Reports settings that are not allowed for a verifier, that is, for a goal that judges the items
+/// of another goal. If a verifier fails, the judged item fails. Therefore, only the goal with the
+/// items may have settings for failures and supervision.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -251,8 +251,9 @@ fn check_label(
     }
 }
 
-/// Returns the maximum lengths of the numbers that are appended to a goal's labels, in characters.
-/// A goal in a loop has the number of the pass, and a verifier has the number of the item.
+/// Returns the maximum length, in characters, of each number that is appended to a goal's labels.
+/// The labels of a goal in a loop contain the number of the pass, and those of a verifier contain
+/// the number of the item.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

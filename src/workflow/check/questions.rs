@@ -39,8 +39,8 @@ pub(super) fn check(
 }
 
 /// Whether the goal has a document, which is the text that an agent gets as its task. Only a goal
-/// that agents carry out has one. A goal without a document cannot be corrected, because a
-/// correction appears in the document.
+/// that agents carry out has a document. A person can correct only a goal with a document, because
+/// the correction appears in the document.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

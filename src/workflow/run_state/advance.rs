@@ -14,8 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start. If every goal that is no member of another goal has ended,
-    /// completes the run.
+    /// Starts every goal that can start. Then completes the run, if all top-level goals have ended.
+    /// A top-level goal is a goal that is no member of another goal.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -63,8 +63,9 @@ impl WorkflowRun<'_> {
     }
 
     /// Handles the failure of a goal run. If the goal's `retry` setting allows another attempt, and
-    /// `is_final` is not set, starts this attempt. Otherwise, the agent, item or review of this
-    /// goal run fails. Each item or agent of a goal has its own number of retries.
+    /// `is_final` is not set, starts this attempt. Otherwise, the failure of a judge fails the
+    /// whole goal, and any other failure fails the agent, item or review to which the goal run
+    /// belongs. Each item or agent of a goal has its own number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -97,8 +98,9 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the loop or branch that contains the goal `number`, which has ended, or ends the
-    /// goal whose fallback it is. In all other cases, does nothing.
+    /// Continues the goal of which the ended goal `number` is a member. A loop or a choice starts
+    /// its next member. If the goal `number` is the fallback of the other goal, the other goal
+    /// ends. In all other cases, does nothing.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
@@ -189,8 +191,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the decision about a loop's condition after a pass: ends the loop, fails the loop,
-    /// or queues its next pass.
+    /// Handles the decision whether a loop's condition is met after a pass. Depending on the
+    /// decision, ends the loop, fails the loop, or queues its next pass.
     fn pass_judged(&mut self, number: usize, is_met: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         let GoalForm::Loop { max, at_max, .. } = &goal.form else { return };

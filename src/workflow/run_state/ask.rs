@@ -26,9 +26,9 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies the verdict `answer` that a person gave in answer to the question of the goal
-    /// `number`. If the verdict is a correction, the goal `about` runs again. Without a usable
-    /// verdict, the goal `number` fails.
+    /// Applies `answer`, the verdict of a person who answered the question of the goal `number`. If
+    /// the verdict is a correction, the goal `about` runs again. Without a usable verdict, the goal
+    /// `number` fails.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,
@@ -48,9 +48,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again with the correction `text`. A person gave this correction in
-    /// answer to the question of the goal `asked`. The goals that depend on `about` and on which
-    /// `asked` depends run again too, and finally `asked` itself. If `about` was corrected too
+    /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
+    /// question of the goal `asked`. Each goal between these two runs again, too: it depends on
+    /// `about`, and `asked` depends on it. Last, `asked` runs again. If `about` was corrected too
     /// often, no goal runs again, and the goal `asked` fails.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();

@@ -16,8 +16,9 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Returns the goal whose settings apply to a goal run. If the goal run verifies an item, this
-    /// is the verifier, which is a goal of its own. Otherwise, this is the goal of the goal run.
+    /// Returns the goal whose settings apply to a goal run. If the goal run verifies an item,
+    /// returns the verifier, which is a goal of its own. Otherwise, returns the goal to which the
+    /// goal run belongs.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
             RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,

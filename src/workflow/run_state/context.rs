@@ -18,9 +18,9 @@ use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
     /// Builds the view of a goal, which is the XML document from which expressions select values.
-    /// The view contains the input of the run, the entries `more`, and the outputs of the goal's
-    /// dependencies, of its members, and of all goals in the loop around it. Omits each entry that
-    /// none of `expressions` can select.
+    /// The view contains the input of the run, the entries `more`, and the outputs of these goals:
+    /// the dependencies and the members of the goal, and all goals in the loop that contains the
+    /// goal. Omits each entry that none of `expressions` can select.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -114,9 +114,9 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no
-    /// output in the current pass but may still run in this pass, returns its output of the
-    /// previous pass.
+    /// Returns the latest output of a goal; `None` if the goal has none. For a goal in a loop, the
+    /// output of the previous pass counts as long as the goal has no output in the present pass but
+    /// may still run in it.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());
@@ -232,8 +232,9 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Returns the ended goals whose outputs the document for the goal run `run` may show. This
-    /// document is the text that an agent gets as its task. Each goal comes after its dependencies.
+    /// Returns the ended goals whose outputs may appear in the document for the goal run `run`. The
+    /// document is the text that an agent gets as its task. In the result, each goal comes after
+    /// its dependencies.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
         let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();

@@ -32,7 +32,7 @@ impl WorkflowRun<'_> {
 
     /// Examines the branches of a choice, beginning at `position`, and takes the first branch with
     /// a true condition. If no condition is true, skips the goal. If a judge has to decide a
-    /// condition, returns before a branch is chosen; the answer of the judge later continues the
+    /// condition, this function returns early, and the answer of the judge later continues the
     /// examination.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {

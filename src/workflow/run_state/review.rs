@@ -59,10 +59,10 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that the verifier accepted or that needs no verification. If the goal runs
-    /// once for each item, the output for this item goes to the supervisor, if the goal has one.
-    /// Otherwise, the output counts as a result of the goal, and the supervisor judges only the
-    /// output of the whole goal.
+    /// Handles an output that a verifier accepted, or that needs no verification. An output for one
+    /// item goes to the goal's supervisor or, without a supervisor, counts at once. Any other
+    /// output counts at once as a result of the goal, because the supervisor judges only the output
+    /// of the whole goal.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -145,8 +145,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Handles the failure of a verifier or supervisor that has no retries left. If the output of
-    /// one item was under review, this item fails. Otherwise, the whole goal fails.
+    /// Handles the failure of a verifier or supervisor that has no retries left. If the review was
+    /// of one item, this item fails. Otherwise, the whole goal fails.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),
@@ -194,8 +194,8 @@ impl<'a> WorkflowRun<'a> {
     }
 }
 
-/// Returns the position of the review that applies to a goal run. All goal runs that work on no
-/// item share the review at position 0.
+/// Returns the position of the review to which a goal run belongs: the position of its item or,
+/// without an item, 0.
 fn position_of(run: &GoalRun) -> usize {
     match run.part {
         RunPart::Item(position) => position,

@@ -19,8 +19,8 @@ pub(super) struct ActionReading {
     /// looks up each child that was written without a namespace by its local name alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first flaw, that is, the first defect after which the parser could go on; `None` if no
-    /// flaw was found. An action with a flaw is not executed, but reported as broken.
+    /// The first flaw of the action; `None` if no flaw was found. A flaw is a defect after which
+    /// the parser could go on. An action with a flaw is not executed, but reported as broken.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,

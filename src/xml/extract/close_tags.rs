@@ -17,16 +17,16 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
-/// State of parsing the text of a turn. A method decides only from the bytes that have arrived. If
-/// later bytes could change the decision, the method returns [`NeedMoreBytes`].
+/// State of parsing the text of a turn. Each method decides only from the bytes that have arrived.
+/// If later bytes could change its decision, the method returns [`NeedMoreBytes`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
-    /// Number of bytes that searches for close tags have read without finding one, over all
-    /// searches. If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not
-    /// parsed, because parsing would take too long.
+    /// Number of bytes that were read in vain: the sum over all searches that found no close tag.
+    /// If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed,
+    /// because parsing would take too long.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -68,7 +68,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// A tag that a search for a name has found: an open tag or a close tag with that name.
+/// An open or close tag that was found by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -83,8 +83,8 @@ pub(super) enum WalkStop {
     Defect(ActionDefect),
 }
 
-/// A defect of an action. If the end of this action cannot be found, parsing continues at the
-/// offset `resume`.
+/// A defect of an action. `resume` is the offset at which parsing continues if the end of the
+/// action cannot be found.
 pub(super) struct ActionDefect {
     pub note: RawFinding,
     pub resume: Option<usize>,
@@ -109,8 +109,8 @@ pub(super) struct ParentElement<'a> {
     pub shape: ShapeId,
     /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether an element name without a prefix is looked up by its local name alone, inside this
-    /// element.
+    /// Whether the parser looks up a child whose name has no prefix by the child's local name
+    /// alone.
     pub bare: bool,
     /// Number of namespace bindings that are in scope directly inside the element.
     pub scope_depth: usize,
@@ -233,8 +233,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Whether a close tag with the name `name` may come after the offset `from`. Until the turn
-    /// has ended, returns true, because such a tag may still arrive.
+    /// Whether a close tag with the name `name` may come after the offset `from`. As long as the
+    /// turn has not ended, returns true, because the close tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -293,9 +293,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with the name `name`, if it is a close tag. Returns `None` if it is an
-    /// open tag, or if no such tag follows. The parser thereby distinguishes an element from a tag
-    /// that a sentence only mentions.
+    /// Returns the next tag with the name `name` if this tag is a close tag. Returns `None` if the
+    /// next such tag is an open tag, or if there is none. The parser uses this to distinguish an
+    /// element from a tag that a sentence only mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],

@@ -8,8 +8,8 @@ use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counter of the tags inside a value. It counts a tag only if an element around the value has the
-/// same name.
+/// Counter of the tags inside a value. It counts only tags that have the name of an element around
+/// the value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
@@ -42,9 +42,9 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether the value must not end at `to`, because it would join two elements. This is so if
-    /// [`Self::is_reopened`] is true. It is also so if the value contains a closed and an unclosed
-    /// element, both with the name of the same element around the value.
+    /// whether the value must not end at `to`, because it would join two elements. One such case is
+    /// that [`Self::is_reopened`] is true. The other case is that the value contains a whole
+    /// element and a further open tag, both with the name of the same element around the value.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -59,8 +59,8 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the scanned part of the value already joins two elements, so that no close tag can
-    /// be the end of the value. The part then contains a tag that closes an element around the
+    /// Whether the scanned part of the value already joins two elements, so that no later close tag
+    /// can end the value. In this case, the part contains a tag that closes an element around the
     /// value, and later an open tag with the name of an element around the value.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened

@@ -122,9 +122,9 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the model turn begins inside a reasoning block, whose open tag then stands
-    /// in the prompt. Returns true if this is decided, with either result, and false if the
-    /// decision needs more bytes. No item of the turn is final before the decision.
+    /// Decides whether the model turn begins inside a reasoning block. The open tag of such a block
+    /// stands in the prompt. Returns true once the decision is made, whatever its result, and false
+    /// if the decision needs more bytes. No item of the turn is final before the decision.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

@@ -64,9 +64,9 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Filter that rejects most of the names that are neither actions nor reasoning nor reserved. Turns
-/// contain many tags with such names, so the filter is fast: it checks only the first byte and the
-/// length of a name, without hashing.
+/// Filter that rejects most of the names without a meaning, that is, names that are neither actions
+/// nor reasoning nor reserved. Turns contain many tags with such names, so the filter must be fast:
+/// it checks only the first byte and the length of a name, without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
@@ -270,7 +270,8 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
 }
 
 /// Returns the action whose name an unknown root element probably misspells. The two names may
-/// differ in upper and lower case, in hyphens or underscores, or in at most two characters. Returns
+/// differ only in upper and lower case and in punctuation such as hyphens, or in a few characters:
+/// one character if the name of the root element has 3 to 5 bytes, two if it is longer. Returns
 /// `None` if no action has such a name.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);

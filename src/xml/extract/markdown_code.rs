@@ -84,8 +84,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
-    /// ends after the first line that repeats only the character `tick`, at least `length` times.
-    /// Without such a line, the block ends at the end of the turn.
+    /// ends with the first later line that contains only the character `tick`, at least `length`
+    /// times. Without such a line, the block ends with the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];

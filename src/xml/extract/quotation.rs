@@ -100,7 +100,8 @@ impl TurnWalk<'_> {
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
-    /// Whether quotation marks stand directly before `from` and directly after `to`.
+    /// Whether quotation marks enclose the text from `from` to `to`: one directly before `from`,
+    /// and one directly after `to`.
     pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMoreBytes> {
         if !self.follows_mark(from, floor) {
             return Ok(false);

@@ -33,9 +33,10 @@ pub(super) struct PromptReasoning {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the reasoning block whose open tag stands in the prompt, so that the model turn
-    /// contains only the close tag. Returns `None` if the turn does not begin inside a reasoning
-    /// block. Returns [`NeedMoreBytes`] if the received bytes do not show whether it does.
+    /// Returns the reasoning block with which the turn begins, if the open tag of this block stands
+    /// in the prompt. The turn then contains only the close tag. Returns `None` if the turn does
+    /// not begin inside a reasoning block. Returns [`NeedMoreBytes`] if this cannot be decided from
+    /// the received bytes.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
@@ -94,9 +95,10 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end`, which was recognised as one action, is in fact a draft
-    /// inside reasoning and then the real action. In this case, the text contains a close tag of
-    /// reasoning and, later, the open tag of the real action, which has the same name as the draft.
+    /// Whether the text from `at` to `end` is not one action, as it seemed, but a draft inside
+    /// reasoning, followed by the real action. In this case, the text contains a close tag of
+    /// reasoning and, later, the open tag of the real action. The draft and the real action have
+    /// the same name.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -118,8 +120,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
-    /// in inline code ends the block only if no other close tag follows. Returns `None` if the turn
-    /// has ended without any close tag of the block.
+    /// in inline code ends the block only if no close tag follows outside of code. Returns `None`
+    /// if the turn has ended without any close tag of the block.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;
@@ -149,8 +151,8 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after the first close tag of the reasoning block that `tag` opens, if a
-    /// close tag begins between the two offsets; otherwise `None`.
+    /// Searches between the offsets `from` and `to` for a close tag of the reasoning block that
+    /// `tag` opens. Returns the offset after the first such tag; `None` if there is none.
     fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
         let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()

@@ -7,8 +7,8 @@ use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
 /// Limiter that decides when undecided bytes are scanned again. The cost of a scan grows with the
-/// number of undecided bytes. All scans together cost at most a small multiple of the turn's
-/// length.
+/// number of undecided bytes. The limiter keeps the cost of all scans together below a small
+/// multiple of the turn's length.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,

@@ -61,8 +61,8 @@ impl TurnWalk<'_> {
 
     /// Finds the end of a broken action; nothing before this end is executed. The action ends after
     /// its close tag or, without a close tag, at the offset `defect.resume`. Without both, the
-    /// action ends with the turn. There is one exception: if the open tag is malformed and the
-    /// defect is not an unclosed or unknown child, the action ends after its open tag.
+    /// action usually ends with the turn. But it ends after its open tag if that tag is malformed,
+    /// unless the defect is an unclosed or unknown child.
     fn broken(
         &mut self,
         tag: &OpenTag,
@@ -105,9 +105,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Handles the open tag of an action when text follows the tag, although child elements belong
-    /// there. If a close tag of the same name comes later, the action is broken and extends to this
-    /// close tag. Without a close tag, the open tag is text that mentions the action.
+    /// Handles the open tag of an action whose content must be child elements, if text follows the
+    /// tag instead. If a close tag of the same name comes later, the action is broken and extends
+    /// to this close tag. Without a close tag, the open tag is text that mentions the action.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());

@@ -328,7 +328,9 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether a tag with the name `name` is only text, whatever its attributes are.
+    /// Whether the tag with the name `name` is certainly no root element with a meaning: its name
+    /// has no prefix and no meaning, and none of its attributes declares a namespace. The
+    /// attributes are not parsed, so the result may be false for such a tag, too.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let bytes = source.slice(name.clone());

@@ -53,8 +53,8 @@ impl TurnBytes<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
-    /// Whether a close tag with the name `name` comes within the next few hundred bytes. Most close
-    /// tags do, so this check often saves a search of the whole turn.
+    /// Whether a close tag with the name `name` comes within the next few hundred bytes. Most
+    /// elements are closed so soon. For them, this check saves a search of the whole turn.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -198,8 +198,8 @@ impl TurnBytes<'_> {
     }
 
     /// Handles a `<` that stands where the next attribute of the tag could begin. If the value of
-    /// an earlier attribute also contains a `<`, this value probably lacks its closing quote. The
-    /// tag may then end inside the value.
+    /// an earlier attribute contains a `<` as well, this value probably lacks its closing quote, so
+    /// the tag may end inside the value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));

@@ -129,8 +129,8 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// Returns `None` for a search that found nothing in an ended turn. Returns [`NeedMoreBytes`]
-    /// if the turn has not ended, because more bytes may arrive.
+    /// Returns the result of a search that found nothing: `None` if the turn has ended, and
+    /// otherwise [`NeedMoreBytes`], because more bytes may arrive.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMoreBytes> {
         if self.ended { Ok(None) } else { Err(NeedMoreBytes) }
     }

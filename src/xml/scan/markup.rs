@@ -25,9 +25,9 @@ pub(super) enum MarkupKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
-    /// Whether the lexer already knows that the piece of markup is valid between its delimiters.
-    /// This is so for a tag that consists only of an ASCII name without a prefix, such as `<a>` or
-    /// `<a/>`, and for a comment without `--` in its text.
+    /// Whether the lexer already knows that the piece of markup is valid between its delimiters. A
+    /// tag is plain if it consists only of an ASCII name without a prefix, such as `<a>` or `<a/>`.
+    /// A comment is plain if its text does not contain `--`.
     pub plain: bool,
     /// Number of quoted values in a start tag.
     pub values: usize,
@@ -65,8 +65,8 @@ impl<'a> MarkupLexer<'a> {
         Self { text: text.as_bytes(), at: start }
     }
 
-    /// Extends a start tag to its whole element. This works for most elements of a payload: the tag
-    /// is plain, and the content is text without `&` and `>`. Returns `None` for any other element.
+    /// Extends a start tag to its whole element, if the tag is plain and the content is text
+    /// without `&` and `>`, as in most elements of a payload. Returns `None` for any other element.
     /// `tag` must be the piece that the lexer returned last.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
@@ -181,9 +181,9 @@ fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Returns the offset of the first byte for which `is_it` returns true; `None` if there is no such
-/// byte. `far` is a vectorised search for the same bytes, for the part of `rest` after the first
-/// [`NEAR`] bytes.
+/// Returns the offset of the first byte in `rest` for which `is_it` returns true; `None` if there
+/// is no such byte. `far` is a vectorised search for the same bytes. It is used only after the
+/// first [`NEAR`] bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,

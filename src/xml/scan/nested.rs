@@ -102,8 +102,8 @@ fn declarations<'a>(text: &'a str, tag: &MarkupPiece) -> Vec<(&'a str, &'a str)>
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
 
-/// Copies an element and adds the namespace declarations that it relies on: the default namespace
-/// for its unprefixed names, and every prefix that occurs in a name or in a value.
+/// Copies an element, and adds the namespace declarations that the element inherits: the default
+/// namespace, and each prefix that occurs in a name or in a value of the element.
 fn cut_out(
     text: &str,
     range: Range<usize>,

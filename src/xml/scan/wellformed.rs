@@ -82,9 +82,9 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
 }
 
 /// Returns the violation to report after the check has found `violation`. If the text from `at` on
-/// contains a violation that must be reported first, such as forbidden markup, returns that one.
-/// `bounds` has already counted the elements before the offset `counted`, so the check of the
-/// limits continues at this offset.
+/// contains a violation that must be reported first, such as forbidden markup, returns the
+/// violation in this text. Otherwise, returns `violation`. `bounds` has already counted the
+/// elements before the offset `counted`, so the check of the limits continues at this offset.
 #[cold]
 fn first(
     text: &str,

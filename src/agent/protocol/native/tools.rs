@@ -104,7 +104,7 @@ impl NativeTools {
         toolbox
     }
 
-    /// Removes those parameters of `spawn-thread` that the renderer version does not mention.
+    /// Removes the parameters of `spawn-thread` that the renderer version does not mention.
     fn keep_to(&mut self, version: RendererVersion) {
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
@@ -135,9 +135,9 @@ impl NativeTools {
         name
     }
 
-    /// Extends the tools of the core payloads that contain another payload. The model can then
-    /// write the other payload as JSON: as an object with one property, which has the name of the
-    /// other payload's tool.
+    /// Extends the tools of those core payloads that contain another payload, the inner payload.
+    /// The model can then write the inner payload as JSON: as an object with one property, whose
+    /// name is the name of the inner payload's tool.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -297,8 +297,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts the argument named `place` to XML if it is an object. This argument contains
-    /// another payload. An argument that is a text is XML already and stays the same.
+    /// Converts one of the arguments, the inner payload, from JSON to XML. `place` is the name of
+    /// this argument. Changes nothing if the argument is a text, because the text is XML already.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -346,8 +346,9 @@ impl NativeTools {
     }
 }
 
-/// Returns the schema for a payload inside a core payload. The schema lists only the names of the
-/// permitted tools, because each tool already defines the schema of its payload.
+/// Returns the JSON schema for a payload inside a core payload. The schema lists only the names of
+/// the permitted tools, because the tool of each payload already defines the schema of that
+/// payload.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \

@@ -19,7 +19,7 @@ use crate::agent::protocol::vocabulary::bare;
 
 /// User message between two turns of the model, if there is no other message between these turns.
 const GO_ON: &str = "Noted. Go on with one action.";
-/// First message of a conversation, if its beginning is outside the window that the agent sees.
+/// Text in place of the part of a conversation that is outside the window that the agent sees.
 const CLEARED: &str = "What came before is no longer shown.";
 
 /// Text in place of a turn in which the model wrote nothing.
@@ -47,7 +47,7 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a rendered segment: the numbers of items, messages and bytes in the conversation up
+/// The end of a rendered segment: how many items, messages and bytes the conversation contains up
 /// to this end.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
@@ -112,8 +112,8 @@ impl RenderedConversation {
         self.segments.last().copied().unwrap_or_default()
     }
 
-    /// Adds a segment. The segment consists of the message of its turn, if it has one, and a user
-    /// message with the items after the turn.
+    /// Adds a segment: the message of the model for `turn`, followed by a user message with the
+    /// items in `after`. If `turn` is `None`, the segment is only the user message.
     fn push(
         &mut self,
         turn: Option<&Arc<ModelText>>,
@@ -230,8 +230,8 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// Makes the user message from `items`. The results come first, in the order of their calls,
-    /// and then all other texts.
+    /// Makes the user message from `items`. In the message, the results come first, in the order of
+    /// the actions. All other texts follow.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {

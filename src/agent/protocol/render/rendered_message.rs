@@ -40,8 +40,8 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result with owned copies of the action's name and the sender's name, for a caller
-    /// that has these names only in a temporary value.
+    /// Builds a result that owns copies of the action's name and of the sender's name. Needed by a
+    /// caller that has these names only in a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -178,9 +178,9 @@ fn shown<'a>(
     }
 }
 
-/// Renders a message that is no answer to a call of `viewer`, such as a client's request. A goal
-/// that is addressed to `viewer` is shown as the goal's text without any tags, which is safe
-/// because only workflows can send goals. A goal for another agent is shown like any message.
+/// Renders a message that answers no call of `viewer`, such as a client's request. If the message
+/// is a goal for `viewer`, returns the text of the goal without tags; this is safe, because only
+/// workflows can send goals. A goal for another agent is rendered like any other message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -251,8 +251,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the peer that sent an acknowledgement for a call to a group of peers. Returns `None` if
-/// the payload names no peer, because the call did not go to a group.
+/// Returns the name of the peer that sent an acknowledgement. Only the acknowledgement of a call to
+/// a group of peers contains this name; returns `None` for any other acknowledgement.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }

@@ -126,9 +126,9 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report whose end tag is missing. Refuses the report if the model declined to go
-    /// on, or if a JSON or XML report was cut off at its maximum length. Otherwise adds the end
-    /// tag, and marks a cut-off text as truncated.
+    /// Handles a report whose end tag is missing. Refuses the report in two cases: the model
+    /// declined to go on, or the provider cut off a JSON or XML report at the maximum length.
+    /// Otherwise adds the end tag. A text report that was cut off is also marked as truncated.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);

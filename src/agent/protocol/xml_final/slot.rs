@@ -12,14 +12,15 @@ const PROGRESS: &str = "PROGRESS";
 const NONCE_DIGITS: usize = 8;
 
 /// The slots of one turn: two elements that the model can write in its text. One slot takes the
-/// final report. The other slot is for progress reports: the content of this slot is dropped, and
-/// the model gets feedback that progress reports are not accepted.
+/// final report. The other slot is for progress reports, which are not accepted: their content is
+/// dropped, and the model gets feedback about this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
 }
 
-/// Reason why an unknown element is none of this turn's slots, although the model meant a slot.
+/// Reason why an element is not accepted as a slot of this turn, although the model meant it as a
+/// slot.
 pub(super) enum SlotMismatch {
     /// The name of the element does not contain the nonce of the turn.
     Nonce,
@@ -30,8 +31,8 @@ pub(super) enum SlotMismatch {
 
 impl TurnSlots {
     /// Creates the slots of a turn: the elements for reports, whose names contain the turn's nonce.
-    /// The nonce is derived from the turn's number, its call and its thread. So different turns
-    /// have different nonces, but a turn that is rendered again has the same one.
+    /// The nonce is derived from the turn's number, its call and its thread. So the nonces of two
+    /// turns differ, but a turn that is rendered again keeps its nonce.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -98,8 +99,9 @@ impl TurnSlots {
         self.stranger(name).is_some()
     }
 
-    /// Returns why an unknown root element is no slot of this turn. Returns `None` if its name
-    /// shows that the model did not mean a slot.
+    /// Returns why the model's attempt at a slot is not a slot of this turn. `name` is the name of
+    /// an unknown root element. Returns `None` if the name shows that the model did not mean a
+    /// slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

@@ -10,9 +10,9 @@ use crate::limits;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
-/// Hosts of one agent, by config. All clones share the hosts. A delivery needs the host of the
-/// config that was in force when the delivery was handed over. So a reload adds a host and keeps
-/// the hosts of earlier configs.
+/// The hosts of one agent, each with its config. All clones share the hosts. A delivery must go to
+/// the host with the config that was in force when the delivery was handed over. So a reload adds a
+/// host, and the hosts of earlier configs stay.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Hosts with their configs, newest config first. Never locked across an await.

@@ -222,8 +222,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Sends a keep-alive for each delivery in progress. Also announces once on each connection
-    /// that the agent is present, unless the agent is leaving (`is_leaving`).
+    /// Sends a keep-alive for each delivery in progress. Also announces the agent's presence, once
+    /// on each connection. Omits this announcement if the agent is leaving (`is_leaving`).
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();

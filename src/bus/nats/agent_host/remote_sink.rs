@@ -103,9 +103,8 @@ impl RemoteSink {
         }
     }
 
-    /// Downloads a part of a thread from the pump. The part ends at the last position that the
-    /// delivery permits this agent to read. Leaves out `known`, the part of the thread that this
-    /// host already has.
+    /// Downloads the part of a thread that this host lacks, up to the last position that the
+    /// delivery permits this agent to read. `known` is the part that this host already has.
     ///
     /// # Errors
     ///
@@ -149,8 +148,8 @@ impl RemoteSink {
         }
     }
 
-    /// Sends a request, and repeats it until the pump responds. Gives up after
-    /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
+    /// Sends a request, and repeats it until the pump responds. Gives up when
+    /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`] has passed.
     async fn ask(
         &self,
         reply: &str,

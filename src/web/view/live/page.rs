@@ -63,8 +63,8 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
 }
 
 /// Whether `person` may see the text of a model before the gate, which checks payloads, has checked
-/// the text. Operators and viewers may see it, and clients may not. A viewer is the person without
-/// a name who started the view, and who has the rights of an operator on this machine anyway.
+/// this text. Operators and viewers may see the text, and clients may not. A viewer is the unnamed
+/// person who started the view. This person has the rights of an operator on this machine anyway.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -104,8 +104,8 @@ impl LivePage {
     }
 
     /// Returns an event if the page does not know the present state yet, and otherwise `None`. The
-    /// page was drawn before its first event and may be out of date, so the first event makes the
-    /// page reload its content.
+    /// page was drawn before its first event, and may be out of date by then. Therefore, the first
+    /// event makes the page reload its content.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);

@@ -16,8 +16,8 @@ use super::super::ViewState;
 use crate::limits;
 
 /// Request header that an open live page sends when it reloads its content. The value is the
-/// version of the content that the page requests. The server has announced this version to the
-/// page.
+/// version of the content that the page requests. The page knows this version from an event of the
+/// server.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// The address of a page, and the version of its content.

@@ -66,8 +66,8 @@ impl ActionContext {
         !self.config.operators.is_empty()
     }
 
-    /// Returns the origin of an action, which contains the user who runs this process. The origin
-    /// has no note yet, because the person writes the note when confirming the action.
+    /// Returns the origin of an action. The origin contains the user who runs this process, but no
+    /// note yet, because the person writes the note when confirming the action.
     pub fn origin(&self) -> DecisionOrigin {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }
@@ -92,7 +92,8 @@ impl ActionContext {
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
     }
 
-    /// Returns the held call that a message opened, as the organism knows it now.
+    /// Requests from the organism the held call that a message opened. If `hold` is given, the call
+    /// must be held for this reason. Fails if the organism has no such call any more.
     pub async fn held_call(
         &self,
         message: MessageId,

@@ -151,8 +151,8 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the name of the reply that the form is for: the name that the person chose, or else the
-/// first of `names`. Returns `None` if `names` is empty.
+/// Returns the name of the reply that the form is for: the name that the person chose, if it is one
+/// of `names`, and otherwise the first of `names`. Returns `None` if `names` is empty.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));

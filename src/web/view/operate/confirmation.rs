@@ -80,8 +80,8 @@ impl ActionContext {
     }
 
     /// Returns the texts that the person signs, one for each request of the action. Returns no
-    /// texts if decisions need no signature. If an action pauses several partitions and one of them
-    /// does not respond, the request for that partition gets no text and stays unsigned.
+    /// texts if decisions need no signature. If an action concerns several partitions and one of
+    /// them does not respond, the pause request for that partition gets no text and stays unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {
@@ -139,8 +139,8 @@ impl ToSign {
     }
 }
 
-/// Returns the label of the confirmation button. Also returns whether the callers of the refused or
-/// cancelled calls receive the reason that the person enters.
+/// Returns the label of the confirmation button. Also returns whether the form has a field for a
+/// reason, which the callers of the refused or cancelled calls receive.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {

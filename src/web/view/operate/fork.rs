@@ -144,8 +144,8 @@ impl ForkDraft {
         self.context.view.page("Fork", "/threads", &content)
     }
 
-    /// Describes the role of the request's recipient, and the effect of the request on the
-    /// recipient.
+    /// Describes the role of `recipient`, to which the fork's request goes, and the effect of the
+    /// request on this recipient.
     fn recipient_effect(&self, recipient: &ListenerName, state: RequestState) -> String {
         let mut contracts = self.context.config.contracts.iter();
         match contracts.find(|known| known.name == *recipient).map(|known| known.role) {
@@ -376,8 +376,8 @@ enum RequestState {
     Open,
     /// The fork begins with the unchanged request of the source thread.
     Recorded,
-    /// The person has changed the request, and has not permitted that the recipient gets it without
-    /// an approval. So the call with the changed request will wait for an approval.
+    /// The person has changed the request, but has not permitted the recipient to get it without an
+    /// approval. Therefore, the call with the changed request will wait for an approval.
     Changed,
     ChangedAndLive,
 }
@@ -415,7 +415,7 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
 }
 
 /// Returns the fork point at a message. If no fork can begin at this message, returns the last fork
-/// point before the message.
+/// point before the message. Fails if there is no fork point up to the message.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

@@ -66,8 +66,8 @@ pub(super) struct OperateAccess {
 
 impl OperateAccess {
     /// Creates the access of a person to the actions of the view. Returns `None` if the view is
-    /// read-only. A view is read-only without `options`, and always for a client or for a viewer
-    /// without a name.
+    /// read-only. This is so without `options`. It is also so, even with `options`, for a client
+    /// and for a viewer without a name.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -123,7 +123,8 @@ impl OperateFailure {
     }
 
     /// Creates the failure for a message that the index does not have. If `is_behind`, the index
-    /// lacks records that may contain the message, so the failure requests a later attempt.
+    /// lacks records that may contain the message. The text of the failure then advises the person
+    /// to try again later.
     fn no_message(id: MessageId, is_behind: bool) -> Self {
         if is_behind {
             let text = format!(

@@ -83,8 +83,8 @@ impl PauseFacts {
         self.partitions.iter().copied().filter(|partition| !has_pause(*partition)).collect()
     }
 
-    /// Whether a pause is in force in some, but not in all, of the partitions that the pause
-    /// concerns. A pause of a thread concerns one partition.
+    /// Whether a pause is in force in some of the partitions that it concerns, but not in all of
+    /// them. A pause of a thread concerns only one partition.
     fn is_partial(&self, pause: &IndexedPause) -> bool {
         !pause.target.starts_with("thread ") && !self.without_pause(&pause.target).is_empty()
     }
@@ -261,9 +261,9 @@ fn work(work: &OpenWorkCounts) -> Markup {
     }
 }
 
-/// Writes how many open calls a pause with cancellation cancels, and how many stay open. Such a
-/// pause cancels only the calls that are with a listener. `auxiliary` is the verb before
-/// "cancelled".
+/// Describes the effect of a pause with cancellation: how many open calls it cancels, and how many
+/// stay open. It cancels only those calls that are with a listener. `auxiliary` is the verb before
+/// "cancelled", such as "will be".
 fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     let stay = [
         (work.queued, "queued", "queued"),

@@ -72,8 +72,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
     }
 }
 
-/// Returns the record of a retry; `None` if this record is not among the last
-/// [`limits::WEB_RECEIPT_RECORDS`] records in the tree of the new message.
+/// Returns the record of a retry. Searches only the last [`limits::WEB_RECEIPT_RECORDS`] records in
+/// the tree of the new message; `None` if the record of the retry is not among them.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -156,9 +156,9 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of the action; `None` if no record of the action is among the last
-/// [`limits::WEB_RECEIPT_RECORDS`] records. Reads the journal, because the index may lag behind the
-/// journal.
+/// Returns the newest record of the action. Searches only the last [`limits::WEB_RECEIPT_RECORDS`]
+/// records of the journal; `None` if no record of the action is among them. Does not use the index,
+/// because the index may lag behind the journal.
 fn newest_record(
     index: &IndexReader,
     request: &ServiceRequest,
@@ -204,7 +204,8 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
 }
 
 /// Whether a recorded origin belongs to a sent request. Compares only the signature and the
-/// shortened note, because the organism adds the user of the operating system.
+/// shortened note. The user of the operating system is not compared, because the organism adds it
+/// to the recorded origin.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
     let sent = sent.cloned().unwrap_or_default().shortened();
     let recorded = recorded.cloned().unwrap_or_default();

@@ -78,8 +78,8 @@ async fn retry(
     context.confirm(action, &details).await
 }
 
-/// Requests a second confirmation, because the organism found that the work may be done a second
-/// time.
+/// Requests a second confirmation of a retry, because the organism has found that the listener
+/// might do the work a second time.
 pub(super) async fn confirm_again(
     context: ActionContext,
     request: RetryRequest,
@@ -156,8 +156,8 @@ async fn retry_all(
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a retry of a whole page that would retry no message. `left_out` is the
-/// number of messages on the page, all of which the retry would leave out.
+/// Creates the failure for the retry of a whole page if this retry would send none of the page's
+/// messages. `left_out` is the number of messages on the page.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \

@@ -18,7 +18,7 @@ use crate::thread::{Fact, Input, Record};
 
 use super::super::payload_text::payload_line;
 
-/// Kind of the failure of a call for which a budget had too little left.
+/// Kind of a failure: the call failed because a budget had too little left for it.
 const BUDGET_SPENT: &str = "budget-spent";
 
 /// Kinds of failures after which the listener may already have done the work of the call.
@@ -38,7 +38,7 @@ pub(in super::super) enum RetryOutlook {
     NeedsChange(String),
 }
 
-/// Content of a row in the list of messages that may be retried.
+/// Content of a row in a list of messages that failed or were refused.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct RetryFacts {
     /// Local name of the payload; empty if the payload does not begin with an element.
@@ -50,8 +50,8 @@ pub(in super::super) struct RetryFacts {
     /// The recorded reason why the message was refused or its call failed; empty if none is known.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for the call, if it permits several and the
-    /// listener may already have done the work of the call. `None` in all other cases.
+    /// Number of attempts that the config permits for the call. `None` unless the config permits
+    /// several attempts and the listener may already have done the work of the call.
     pub repeated: Option<u32>,
 }
 
@@ -153,14 +153,16 @@ impl RetryPredictor {
         })
     }
 
-    /// Returns the permitted attempts of the recipient of a call; `None` without a config.
+    /// Returns the number of attempts that the config permits for `call`. Returns `None` without a
+    /// config, or if the config does not have the recipient of `call`.
     fn attempts_of(&self, call: &Message) -> Option<u32> {
         let contract = self.gate.as_ref()?.contracts.get(&call.to)?;
         Some(contract.attempts_of(Some(&call.name)))
     }
 
-    /// Predicts the result of a retry. Checks in the same order as the organism: an unknown outcome
-    /// first, then the gate, then the attempts of the listeners that get the message.
+    /// Predicts the result of a retry. The checks have the same order as in the organism: first,
+    /// whether the outcome of the message is unknown; then, whether the gate refuses the message;
+    /// last, whether a listener that gets the message is permitted only one attempt.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";
@@ -203,15 +205,14 @@ impl RetryPredictor {
     }
 }
 
-/// Returns the expected result of a retry of a call that failed because a budget had too little
-/// left.
+/// Returns the expected result of retrying a call that failed because a budget had too little left.
 fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the expected result of a retry of a payload that `rule` refuses. Returns `None` unless
-/// the rule depends only on the payload, its sender and the config, because any other rule may
-/// accept the same payload later.
+/// Returns the expected result of retrying a payload that `rule` refused. If the rule depends only
+/// on the payload, its sender and the config, the payload will be refused again. For any other
+/// rule, returns `None`, because the rule may accept the same payload later.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {

@@ -28,8 +28,8 @@ pub(super) enum ActionResult {
         /// The requests that the organism carried out.
         done: Vec<ServiceRequest>,
     },
-    /// The organism has not sent the message again, because its listener may do the work of the
-    /// message a second time. The person has to confirm the retry first.
+    /// The organism has not sent the message again, because the listener of the message might then
+    /// do the work a second time. The person has to confirm the retry first.
     Unconfirmed {
         request: Box<RetryRequest>,
         reason: String,

@@ -21,8 +21,8 @@ pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
-    /// Name and details of the fault for which the thread counts as failed. This is the fault of
-    /// the last failed call that a client or another thread opened in this thread. `None` if the
+    /// Name and details of the fault because of which the thread counts as failed. It is the fault
+    /// of the last failed call that a client or another thread opened in this thread. `None` if the
     /// thread has not failed, or if the page shows an earlier state of the thread.
     failure: Option<String>,
     /// Calls that wait for a person now, in the thread or in a thread beneath it.
@@ -79,7 +79,7 @@ impl ThreadHeader {
     }
 
     /// Returns the header of a thread in the state that `page` contains, which may be an earlier
-    /// state. The header shows neither waiting calls nor pauses.
+    /// state. This header contains neither waiting calls nor pauses.
     pub fn of_past(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
         let has_run = index.has_payload(&page.timeline.thread, &run_definition_name())?;
         Ok(Self {
