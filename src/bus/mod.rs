@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
-use crate::thread::ForkSource;
+use crate::thread::{ForkSource, UncountedSum};
 use crate::trace::TraceParent;
 use live::{LiveChannel, LiveSource};
 
@@ -47,6 +47,9 @@ pub struct Delivery {
     pub preview: DeliveryPreview,
     /// The source of the fork to which the thread belongs; `None` if the thread belongs to no fork.
     pub source: Option<Arc<ForkSource>>,
+    /// Time that does not count against the time limit of a workflow run. Empty if all time of the
+    /// call counts.
+    pub uncounted: Vec<UncountedSum>,
 }
 
 /// The role of a preview in a delivery. A preview is a listener's description of the effects that a

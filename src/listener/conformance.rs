@@ -579,6 +579,7 @@ fn delivery_of_call(
     let trace = None;
     let preview = DeliveryPreview::None;
     let source = None;
+    let uncounted = Vec::new();
     Delivery {
         listener,
         call,
@@ -591,6 +592,7 @@ fn delivery_of_call(
         trace,
         preview,
         source,
+        uncounted,
     }
 }
 

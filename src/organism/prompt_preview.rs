@@ -269,6 +269,7 @@ pub(super) fn delivery(
         trace: None,
         preview: DeliveryPreview::None,
         source: None,
+        uncounted: Vec::new(),
     }
 }
 

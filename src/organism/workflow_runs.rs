@@ -42,9 +42,16 @@ pub(super) struct WorkflowRuns {
 const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// Source of the ended runs that the journal contains.
-pub(super) struct JournalRuns {
-    pub data: PathBuf,
-    pub memory: Arc<JournalMemory>,
+pub struct JournalRuns {
+    pub(super) data: PathBuf,
+    pub(super) memory: Arc<JournalMemory>,
+}
+
+impl JournalRuns {
+    pub fn new(data: PathBuf) -> Self {
+        let memory = Arc::new(JournalMemory::new(data.clone()));
+        Self { data, memory }
+    }
 }
 
 impl RunArchive for JournalRuns {

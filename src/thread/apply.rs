@@ -320,6 +320,7 @@ impl Tree {
         let not_counted = stood + stepped;
         for call in self.calls.values_mut() {
             call.extend(not_counted);
+            call.pass_uncounted_step(stepped);
             call.kept_since = call.kept_since.map(|since| since.plus(not_counted));
         }
     }
@@ -397,6 +398,7 @@ impl Tree {
             unrecorded: false,
             held: None,
             kept_since: None,
+            uncounted: None,
             preview: None,
             approved: false,
         };

@@ -113,6 +113,7 @@ impl Call {
     /// Inserts a message among the pending messages of the call, at the place that [`ReplyOrder`]
     /// determines.
     pub(super) fn expect(&mut self, message: &Arc<Message>) {
+        self.pass_to_message(message.time);
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
             Some(slot) => slot,

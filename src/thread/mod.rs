@@ -30,6 +30,7 @@ mod signature;
 mod small_map;
 mod state;
 pub mod text;
+mod uncounted_time;
 mod wall_time;
 
 pub use allotments::{Allotment, AllotmentUsage, InheritedAllotment};
@@ -59,3 +60,4 @@ pub use state::{
     ByListener, Call, CallPreview, ClientKey, Held, KeptFault, KeyUse, Map, StandstillTime, State,
     Thread, Timer, Tree, Usage,
 };
+pub use uncounted_time::{UncountedSum, UncountedTime, uncounted_at};

@@ -267,7 +267,10 @@ impl Tree {
             }
         }
 
-        if self.threads.values().all(|thread| thread.allotted.is_none()) {
+        let measures_time = |call: &Call| call.uncounted.is_some() || call.has_bound;
+        let has_kept = self.has_kept_calls();
+        let has_limits = self.threads.values().any(|thread| thread.allotted.is_some());
+        if !has_kept && !has_limits && !self.open_calls().any(measures_time) {
             return;
         }
 
@@ -286,6 +289,9 @@ impl Tree {
                 }
                 _ => {}
             }
+        }
+        for call in self.calls.values_mut() {
+            call.follow_stillness(still.contains(&call.thread), time);
         }
     }
 

@@ -15,6 +15,7 @@ use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
 use super::resident_map::ResidentMap;
 use super::small_map::{SmallMap, SmallSet};
+use super::uncounted_time::UncountedTime;
 use super::{Closing, Hold, Opening, Pauses, PlannedSchedule, TreeLineage};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
@@ -426,6 +427,10 @@ pub struct Call {
     /// deadlines of the call do not run. `None` while no pause keeps the call.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
+    /// Time that does not count against the time limit of a workflow run. `None` if all time of
+    /// the call counts. Boxed, because most calls have none.
+    #[serde(rename = "uncounted", default, skip_serializing_if = "Option::is_none")]
+    pub uncounted: Option<Box<UncountedTime>>,
     /// The preview of a call that is or was held for an approval, or the reason why no preview
     /// came. `None` while neither is known. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::clock::Time;
 use crate::contract::{Contracts, goal_answer};
 use crate::envelope::Message;
 use crate::ids::{ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -21,6 +20,7 @@ use crate::xml::shape::QName;
 use super::calls_beneath::{NestedCall, calls_beneath};
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
+use super::run_clock::{RunClock, UncountedTimes};
 use super::run_retry::RunArchive;
 use super::run_state::{
     GoalFailure, GoalRun, RunEvent, RunKind, RunPart, RunState, RunStep, WorkflowRun,
@@ -76,21 +76,6 @@ struct OpenedThread {
     goal: Option<usize>,
 }
 
-/// Clock of a run. Its times are those of the run's messages, not those of a system clock.
-#[derive(Debug, Clone, Copy, Default)]
-struct RunClock {
-    /// Time of the message that requested the run.
-    began: Time,
-    /// Time of the run's latest message.
-    now: Time,
-}
-
-impl RunClock {
-    fn elapsed(self) -> Duration {
-        self.now.since(self.began)
-    }
-}
-
 /// The undo rules, and the journal records that an undo needs in addition to the messages of the
 /// run's call.
 #[derive(Clone, Copy)]
@@ -134,6 +119,7 @@ pub struct CallFold<'a> {
     /// Data for the undo of a failed run. `None` if the caller only observes the run, and so must
     /// undo nothing. Without this data, a run is over as soon as it has failed.
     undo: Option<UndoSource<'a>>,
+    uncounted: UncountedTimes<'a>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
 }
@@ -151,9 +137,17 @@ impl<'a> CallFold<'a> {
         // The input is kept until the run is over.
         input.shrink_to_fit();
         let run = WorkflowRun::new(definition, graph, input);
-        let clock = RunClock { began: request.time, now: request.time };
+        let clock = RunClock::start(request.time);
         let threads = RunThreads { clock, latest: Some(request.id), ..RunThreads::default() };
-        Some(Self { definition, once, run, threads, undo: None, unread: None })
+        Some(Self {
+            definition,
+            once,
+            run,
+            threads,
+            undo: None,
+            uncounted: UncountedTimes::None,
+            unread: None,
+        })
     }
 
     /// Creates the state of a retry. It consists of the state and the threads of the earlier run,
@@ -165,7 +159,7 @@ impl<'a> CallFold<'a> {
         request: &Message,
         (state, RunThreads { all, .. }): (RunState, RunThreads),
     ) -> Self {
-        let clock = RunClock { began: request.time, now: request.time };
+        let clock = RunClock::start(request.time);
         let latest = Some(request.id);
         let earlier = all.len();
         let threads = RunThreads { clock, latest, all, earlier, ..RunThreads::default() };
@@ -181,7 +175,15 @@ impl<'a> CallFold<'a> {
         (state, threads): (RunState, RunThreads),
     ) -> Self {
         let run = WorkflowRun::resumed(definition, graph, state);
-        Self { definition, once, run, threads, undo: None, unread: None }
+        Self {
+            definition,
+            once,
+            run,
+            threads,
+            undo: None,
+            uncounted: UncountedTimes::None,
+            unread: None,
+        }
     }
 
     pub fn into_parts(mut self) -> (RunState, RunThreads) {
@@ -223,6 +225,14 @@ impl<'a> CallFold<'a> {
         self
     }
 
+    /// Sets what is known about the time of the run that does not count. Without it, all time
+    /// counts against the time limit of the run.
+    #[must_use]
+    pub fn with_uncounted(mut self, uncounted: UncountedTimes<'a>) -> Self {
+        self.uncounted = uncounted;
+        self
+    }
+
     /// Returns the reason why the records for an undo could not be read, if reading them failed.
     /// After such an error, the requests returned so far are incomplete.
     pub fn unread(&self) -> Option<&str> {
@@ -257,7 +267,7 @@ impl<'a> CallFold<'a> {
         }
 
         self.threads.latest = Some(message.id);
-        self.threads.clock.now = message.time;
+        self.threads.clock.advance(message.time, self.uncounted);
         let has_reader = self.definition.report_to.is_some();
         if let Some(undo) = self.threads.undo.as_mut().filter(|undo| !undo.is_settling()) {
             let step = undo.take(message, has_reader);
@@ -273,10 +283,7 @@ impl<'a> CallFold<'a> {
     }
 
     fn take_of_goals(&mut self, message: &Message) -> Vec<RunRequest> {
-        if let Some(limit) = self.definition.timeout
-            && self.threads.clock.elapsed() >= limit
-            && !self.run.is_over()
-        {
+        if let Some(limit) = self.time_over(message) {
             let mut requests = self.take_thread(message);
             let steps = self.run.step(RunEvent::TimeOver { limit });
             requests.extend(self.requests(steps));
@@ -289,6 +296,14 @@ impl<'a> CallFold<'a> {
             "huh" | "system-error" => self.refused(message),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the time limit of the run if `message` comes after it and the run is not over.
+    fn time_over(&self, message: &Message) -> Option<Duration> {
+        let limit = self.definition.timeout?;
+        let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
+        let is_known = !matches!(self.uncounted, UncountedTimes::Unknown);
+        (is_over && (is_known || has_timed_out(message))).then_some(limit)
     }
 
     /// Adds or removes threads of the run because of a message, without any effect on the goals. If
@@ -565,6 +580,16 @@ impl<'a> CallFold<'a> {
             GoalForm::Loop { .. } | GoalForm::Choose(_) | GoalForm::Ask { .. } => None,
         }
     }
+}
+
+/// Whether `message` is the result of a thread that has timed out.
+fn has_timed_out(message: &Message) -> bool {
+    let result = Element::read_document(message.payload.as_str());
+    let result = result.filter(|result| result.local_name() == "thread-result");
+    result.is_some_and(|result| {
+        let mut payloads = result.children();
+        payloads.any(|payload| is_failed(payload) && failure_of(payload).code == "timeout")
+    })
 }
 
 /// Name of a placeholder element, which is used if a reply contains no payload.

@@ -17,15 +17,17 @@ use crate::ids::{Digest, ListenerName, MessageId};
 use crate::limits;
 use crate::schema::Schemas;
 
+use super::begun_run::{BeginError, RunBasis, definition_changed};
 use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
-use super::definition::{GoalId, WorkflowDefinition};
+use super::definition::WorkflowDefinition;
 use super::delegation;
 use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
 use super::payloads;
 use super::questions;
+use super::run_clock::UncountedTimes;
 use super::run_definition::{RunDefinitions, recorded_definition, write_run_definition};
-use super::run_retry::{self, RunArchive, RunRetry};
+use super::run_retry::{RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
 use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 
@@ -81,15 +83,19 @@ impl FoldError {
     }
 }
 
+impl From<BeginError> for FoldError {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Failed(failure) => Self::Failed(failure),
+            BeginError::Unreadable(detail) => Self::unreadable(detail),
+        }
+    }
+}
+
 impl From<GoalFailure> for FoldError {
     fn from(failure: GoalFailure) -> Self {
         Self::Failed(failure)
     }
-}
-
-fn definition_changed() -> GoalFailure {
-    let reason = "its record is of another definition; a run is not continued on a changed one";
-    GoalFailure::new("definition-changed", reason)
 }
 
 impl WorkflowHandler {
@@ -312,6 +318,7 @@ impl WorkflowHandler {
     ) -> Result<(CallFold<'a>, usize), FoldError> {
         let undo =
             UndoSource { rules: &self.undo, archive: &*self.archive, up_to: delivery.position };
+        let uncounted = UncountedTimes::Known(&delivery.uncounted);
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
         let run = self.remembered().take(&delivery.call);
         let is_next = |run: &RememberedRun| {
@@ -320,7 +327,7 @@ impl WorkflowHandler {
         if let Some(run) = run.filter(|run| is_next(run)) {
             let parts = (run.state, run.threads);
             let fold = CallFold::resumed(definition, graph, &self.once, parts);
-            return Ok((fold.with_undo(undo), known));
+            return Ok((fold.with_undo(undo).with_uncounted(uncounted), known));
         }
 
         let is_retry = RunRetry::read(request, &self.workflow).is_some();
@@ -329,53 +336,9 @@ impl WorkflowHandler {
         } else {
             Vec::new()
         };
-        Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
-    }
-
-    /// Creates the state of the run from the run's request alone. The caller then calls
-    /// [`CallFold::start`]. If the request is a retry, `thread` must contain all messages of the
-    /// request's thread.
-    fn begun<'a>(
-        &'a self,
-        (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
-        request: &Message,
-        thread: &[Arc<Message>],
-        undo: UndoSource<'a>,
-    ) -> Result<CallFold<'a>, FoldError> {
-        let Some(retry) = RunRetry::read(request, &self.workflow).transpose()? else {
-            let fold = CallFold::begun(definition, graph, &self.once, request);
-            let fold = fold.ok_or_else(|| FoldError::crashed("the request is no XML"))?;
-            return Ok(fold.with_undo(undo));
-        };
-
-        let number = |goal: &GoalId| {
-            graph.number(goal).ok_or_else(|| run_retry::unknown_goal(goal.as_str()))
-        };
-        let from = retry.from.as_ref().map(number).transpose()?;
-
-        let run = retry.earlier_run(request, thread)?;
-        let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-
-        let mut fold = self.begun((definition, graph), opened, thread, undo)?;
-        fold.start();
-        for message in rest {
-            fold.take(message);
-        }
-
-        // A goal whose calls were undone no longer has a result, so it runs again.
-        let mut again = fold.undone_goals();
-        again.extend(from);
-        if let Some(problem) = fold.unread() {
-            return Err(FoldError::unreadable(problem.to_owned()));
-        }
-        if fold.is_foreign() {
-            return Err(definition_changed().into());
-        }
-
-        let (state, threads) = fold.into_parts();
-        let earlier = (state.taken_over(graph, &again), threads);
-        let fold = CallFold::taking_over(definition, graph, &self.once, request, earlier);
-        Ok(fold.with_undo(undo))
+        let basis = RunBasis { definition, graph, once: &self.once, undo: Some(undo) };
+        let fold = basis.begin(request, &thread)?;
+        Ok((fold.with_undo(undo).with_uncounted(uncounted), 0))
     }
 
     fn remember(&self, delivery: &Delivery, fold: CallFold<'_>) {
@@ -573,6 +536,7 @@ mod definition_tests {
             trace: None,
             preview: crate::bus::DeliveryPreview::None,
             source: None,
+            uncounted: Vec::new(),
         };
         let outcome = handler.outcome(&delivery).expect("it answers");
         let texts = outcome.payloads.into_iter().map(String::from_utf8);
@@ -650,9 +614,10 @@ mod tests {
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::schema::ShortType;
     use crate::system;
+    use crate::thread::UncountedSum;
     use crate::workflow::{
-        FailurePolicy, GoalDefinition, GoalForm, GoalOutput, GoalTarget, IdentifiedDefinition,
-        PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
+        FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget,
+        IdentifiedDefinition, PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
     };
 
     fn placed<T>(value: T) -> Placed<T> {
@@ -663,8 +628,8 @@ mod tests {
         ListenerName::parse(text).unwrap()
     }
 
-    /// Creates the handler of a workflow with one goal.
-    fn handler() -> WorkflowHandler {
+    /// Creates the handler of a workflow with one goal, which has two attempts.
+    fn handler(timeout: Option<Duration>) -> WorkflowHandler {
         let agent = placed(name("writer"));
         let prompt = placed("Write.".to_owned());
         let goal = GoalDefinition {
@@ -673,7 +638,7 @@ mod tests {
             needs: None,
             context: None,
             output: GoalOutput::Text,
-            retry: 0,
+            retry: 1,
             on_failure: None,
             timeout: None,
             budget: Budget::default(),
@@ -689,7 +654,7 @@ mod tests {
             peers: Vec::new(),
             on_failure: FailurePolicy::Stop,
             report_to: None,
-            timeout: None,
+            timeout,
             budget: Budget::default(),
             goals: vec![goal],
         };
@@ -748,6 +713,15 @@ mod tests {
         messages: &[Arc<Message>],
         fresh: usize,
     ) -> Result<Vec<String>, AttemptFailure> {
+        handle_with(handler, messages, fresh, &[])
+    }
+
+    fn handle_with(
+        handler: &WorkflowHandler,
+        messages: &[Arc<Message>],
+        fresh: usize,
+        uncounted: &[UncountedSum],
+    ) -> Result<Vec<String>, AttemptFailure> {
         let outcome = handler.outcome(&Delivery {
             listener: name("flow"),
             call: CallId(MessageId(Uuid::from_u128(1))),
@@ -760,13 +734,50 @@ mod tests {
             trace: None,
             preview: crate::bus::DeliveryPreview::None,
             source: None,
+            uncounted: uncounted.to_vec(),
         })?;
         Ok(outcome.payloads.into_iter().map(|one| String::from_utf8(one).unwrap()).collect())
     }
 
+    /// Returns the messages of a run whose only goal has ended with `result` after two hours.
+    fn ended_late(status: &str, result: &str) -> Vec<Arc<Message>> {
+        let mut messages = ended();
+        let attributes = format!("thread_id=\"sess-aaaaaaaa.draft\" status=\"{status}\"");
+        let result = core(4, "thread-result", &attributes, result);
+        let time = Time(1).plus(2 * HOUR);
+        messages[3] = Arc::new(Message { time, ..Message::clone(&result) });
+        messages
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A pause of an hour and a half before the result of the goal.
+    const PAUSED: UncountedSum = UncountedSum { after: Time(0), sum: Duration::from_secs(5_400) };
+
+    #[test]
+    fn the_time_of_a_pause_does_not_count_for_a_run() {
+        let messages = ended_late("completed", "<report>long</report>");
+        let late = handle(&handler(Some(HOUR)), &messages, 1).unwrap().concat();
+        assert!(late.contains("<code>timeout</code>"), "{late}");
+
+        let paused = handle_with(&handler(Some(HOUR)), &messages, 1, &[PAUSED]).unwrap().concat();
+        assert!(paused.contains("<flow-output"), "{paused}");
+        // A state that was computed from the beginning again is the same.
+        let again = handle_with(&handler(Some(HOUR)), &messages, 4, &[PAUSED]).unwrap().concat();
+        assert!(again.contains("<flow-output"), "{again}");
+    }
+
+    #[test]
+    fn a_goal_after_a_pause_gets_the_time_that_its_run_has_left() {
+        let messages = ended_late("failed", "<writer-error code=\"crashed\"/>");
+        let again = handle_with(&handler(Some(HOUR)), &messages, 1, &[PAUSED]).unwrap().concat();
+        assert!(again.contains("suggested_sub_id=\"draft"), "{again}");
+        assert!(again.contains("timeout=\"PT30M"), "{again}");
+    }
+
     #[test]
     fn a_run_whose_reply_is_refused_replies_that_it_is_too_large() {
-        let handler = handler();
+        let handler = handler(None);
         let mut messages = ended();
         let reply = handle(&handler, &messages, 1).unwrap();
         assert!(reply.concat().contains("<flow-output"), "{reply:?}");
@@ -784,7 +795,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_over_waits_for_nothing() {
-        let handler = handler();
+        let handler = handler(None);
         let mut messages = ended();
         messages.push(core(5, "budget-warning", "", ""));
         let reply = handle(&handler, &messages, 2).unwrap().concat();

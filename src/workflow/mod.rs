@@ -7,6 +7,7 @@
 /// Schema of the payloads that a workflow writes in its own thread.
 pub const SCHEMA: &str = include_str!("../../schemas/workflow.xsd");
 
+mod begun_run;
 mod call_fold;
 mod calls_beneath;
 mod check;
@@ -28,6 +29,7 @@ mod mapping;
 mod payloads;
 mod questions;
 mod read_compiled;
+mod run_clock;
 mod run_definition;
 mod run_retry;
 mod run_size;
@@ -42,7 +44,7 @@ mod undo;
 mod verdicts;
 mod view;
 
-pub use call_fold::called_once;
+pub use call_fold::{UndoSource, called_once};
 pub use calls_beneath::{CallEnd, HandedOverAttempts, NestedCall, calls_beneath};
 pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule};
 pub use compile::{CompiledWorkflow, compile, peers_of};
@@ -65,7 +67,7 @@ pub use questions::{
 };
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use run_definition::{
-    IdentifiedDefinition, RunDefinitions, recorded_definition, write_run_definition,
+    IdentifiedDefinition, RunDefinitions, latest_run, recorded_definition, write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::exceeded_limits;

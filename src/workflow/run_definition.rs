@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::run_definition_name;
+use crate::contract::{delegated_goal, run_definition_name};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{Digest, ListenerName};
 use crate::xml::element::Element;
@@ -35,6 +35,25 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 
     let payload = Element::read(message.payload.as_str())?;
     Digest::parse(payload.attribute("digest")?).ok()
+}
+
+/// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
+/// Returns the request of the run, and the digest of the definition that the run recorded. The
+/// digest is `None` if the run recorded no definition: it has not begun, or it ended in its first
+/// outcome. Returns `None` if no run of the thread recorded a definition.
+pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
+    let recorded = |message: &Arc<Message>| {
+        let digest = recorded_definition(message, &message.to)?;
+        Some((message.to.clone(), message.call, digest))
+    };
+    let (workflow, call, digest) = messages.iter().rev().find_map(recorded)?;
+    let is_request = |message: &&Arc<Message>| {
+        let opens_call = message.kind == MessageKind::Call && message.to == workflow;
+        opens_call && delegated_goal(&message.name).is_none()
+    };
+    let request = messages.iter().rev().find(is_request)?;
+    let digest = (request.call == call).then_some(digest);
+    Some((Arc::clone(request), digest))
 }
 
 /// A workflow definition with the digest of its compiled XML.

@@ -14,6 +14,7 @@ use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::thread::{Closing, Fact, Hold, Record};
 use crate::xml::element::Element;
 
+use super::call_fold::UndoSource;
 use super::definition::WorkflowDefinition;
 use super::delegation::delegate_schemas;
 use super::graph::GoalGraph;
@@ -139,11 +140,11 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Sets the messages that the thread had before the run. Required only for a retry, which takes
-    /// over results from these messages.
+    /// Sets the messages that the thread had before the run, and the data for the undo of its
+    /// earlier runs. Required only for a retry, which takes over results from these messages.
     #[must_use]
-    pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
-        self.watch = self.watch.after(messages);
+    pub fn after(mut self, messages: Vec<Arc<Message>>, undo: UndoSource<'a>) -> Self {
+        self.watch = self.watch.after(messages, undo);
         self
     }
 

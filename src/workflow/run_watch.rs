@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::envelope::Message;
 use crate::ids::{ListenerName, ThreadId};
 
-use super::call_fold::{CallFold, RunRequest};
+use super::begun_run::RunBasis;
+use super::call_fold::{CallFold, RunRequest, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
-use super::run_retry::RunRetry;
+use super::run_clock::UncountedTimes;
 use super::run_state::{GoalPhase, RunStep};
 
 /// State of one goal, as it is shown to people.
@@ -42,6 +43,8 @@ pub struct RunWatch<'a> {
     threads: usize,
     /// Messages that the thread had before the run. They are needed only if the run is a retry.
     earlier: Vec<Arc<Message>>,
+    /// Data for the undo of the runs before a retry. `None` if the run is no retry.
+    undo: Option<UndoSource<'a>>,
 }
 
 impl<'a> RunWatch<'a> {
@@ -50,14 +53,24 @@ impl<'a> RunWatch<'a> {
         graph: &'a GoalGraph<'a>,
         once: &'a HashSet<ListenerName>,
     ) -> Self {
-        Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
+        Self {
+            definition,
+            graph,
+            once,
+            fold: None,
+            failed: None,
+            threads: 0,
+            earlier: Vec::new(),
+            undo: None,
+        }
     }
 
-    /// Sets the messages that the thread had before the run. Required only for a retry, which takes
-    /// over results from these messages.
+    /// Sets the messages that the thread had before the run, and the data for the undo of its
+    /// earlier runs. Required only for a retry, which takes over results from these messages.
     #[must_use]
-    pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
+    pub fn after(mut self, messages: Vec<Arc<Message>>, undo: UndoSource<'a>) -> Self {
         self.earlier = messages;
+        self.undo = Some(undo);
         self
     }
 
@@ -82,35 +95,13 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates the initial state of the run that `request` begins. The caller must then call
-    /// [`CallFold::start`]. Returns `None` if the request is not valid, or if it retries an earlier
-    /// run that cannot be found.
-    ///
-    /// If the run is a retry, computes the results of the earlier run from the messages `earlier`,
-    /// and takes them over. These messages do not state which calls of the earlier run were undone.
-    /// So the state also contains the results of goals whose calls were undone, although the retry
-    /// runs these goals again.
+    /// Creates the initial state of the run that `request` begins. Returns `None` if the request is
+    /// not valid, or if the earlier run of a retry cannot be found or read.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
-        let definition = self.definition;
-        let graph = self.graph;
-        let once = self.once;
-        let Some(retry) = RunRetry::read(request, &definition.name.value) else {
-            return CallFold::begun(definition, graph, once, request);
-        };
-
-        let retry = retry.ok()?;
-        let run = retry.earlier_run(request, earlier).ok()?;
-        let (opened, rest) = run.split_first()?;
-        let mut fold = self.begun(opened, earlier)?;
-        fold.start();
-        for message in rest {
-            fold.take(message);
-        }
-
-        let again = retry.from.as_ref().and_then(|goal| graph.number(goal));
-        let (state, threads) = fold.into_parts();
-        let state = state.taken_over(graph, again.as_slice());
-        Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
+        let Self { definition, graph, once, undo, .. } = *self;
+        let basis = RunBasis { definition, graph, once, undo };
+        let fold = basis.begin(request, earlier).ok()?;
+        Some(fold.with_uncounted(UncountedTimes::Unknown))
     }
 
     /// Returns the threads that the run has opened since the last call of this function. For each

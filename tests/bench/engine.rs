@@ -91,6 +91,7 @@ fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
             trace: None,
             preview: DeliveryPreview::None,
             source: None,
+            uncounted: Vec::new(),
         };
         micros += cpu::micros(|| drop(handler.outcome(&delivery).unwrap()));
     }

@@ -607,6 +607,7 @@ mod tests {
             trace: None,
             preview: DeliveryPreview::None,
             source: None,
+            uncounted: Vec::new(),
         })
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::envelope::{Message, MessageKind};
-use crate::ids::{Digest, ThreadId};
+use crate::envelope::Message;
+use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::thread::Fact;
-use crate::workflow::{WorkflowDefinition, read_compiled, recorded_definition};
+use crate::workflow::{WorkflowDefinition, latest_run, read_compiled};
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{self, JournalTarget, unknown};
@@ -19,6 +19,8 @@ pub struct RecordedRun {
     pub digest: Digest,
     /// All messages of the thread, oldest first.
     pub messages: Vec<Arc<Message>>,
+    /// Position of the latest record of the run's tree.
+    pub last: Position,
 }
 
 impl RecordedRun {
@@ -46,24 +48,17 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         let records = records.map_err(|error| journal_target::failed_in(&reader, error))?;
         let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
         let messages = facts.filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+            Fact::Accepted { message, .. } if message.thread == *thread => {
+                Some(Arc::clone(message))
+            }
             _ => None,
         });
         let messages: Vec<_> = messages.collect();
         is_thread |= !messages.is_empty();
-        let found = messages.iter().rev().find_map(|message| {
-            let digest = recorded_definition(message, &message.to)?;
-            let request = messages.iter().find(|earlier| {
-                earlier.kind == MessageKind::Call
-                    && earlier.call == message.call
-                    && earlier.to == message.to
-            })?;
-            Some((Arc::clone(request), digest))
-        });
-        if let Some((request, digest)) = found {
-            let messages = messages.into_iter().map(Arc::clone).collect();
-            return Ok(RecordedRun { reader, request, digest, messages });
-        }
+        let Some((request, digest)) = latest_run(&messages) else { continue };
+        let last = records.last().map_or(Position(0), |sealed| sealed.record.position);
+        let Some(digest) = digest else { return Err(without_definition(&request).into()) };
+        return Ok(RecordedRun { reader, request, digest, messages, last });
     }
 
     if !is_thread {
@@ -74,4 +69,14 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
          program without these records began the run"
     );
     Err(CommandFailure::new(CommandExit::Usage, message).into())
+}
+
+/// The failure of a command that needs the definition of a run that did not record it.
+fn without_definition(request: &Message) -> CommandFailure {
+    let message = format!(
+        "the latest run in {}, message {}, has not recorded its definition: it ended in its first \
+         step, or has not begun; send its request again in place of a retry",
+        request.thread, request.id
+    );
+    CommandFailure::new(CommandExit::Usage, message)
 }

@@ -65,7 +65,7 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     };
     let definition = recorded.definition()?;
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    let shown = show_run(config, &definition, recorded.messages, submission, output);
+    let shown = show_run(config, &definition, Some(recorded), submission, output);
     startup::runtime()?.block_on(shown)
 }
 

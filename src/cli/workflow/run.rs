@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         secret,
     };
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    startup::runtime()?.block_on(show_run(config, &definition, Vec::new(), submission, output))
+    startup::runtime()?.block_on(show_run(config, &definition, None, submission, output))
 }
 
 /// Parses the inputs as names and values. A value that begins with `@` names a file with the value;

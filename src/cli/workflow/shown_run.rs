@@ -3,30 +3,32 @@
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use crate::bus::live::LiveEvent;
 use crate::config::Config;
-use crate::envelope::Message;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
-use crate::organism::OrganismClient;
+use crate::organism::{JournalRuns, OrganismClient};
 use crate::service::{Error as ServiceError, LiveRequest, SubmitRequest, SubmitUpdate};
-use crate::workflow::{GoalGraph, RunTree, WorkflowDefinition, called_once, output_name};
+use crate::workflow::{
+    GoalGraph, RunTree, UndoRules, UndoSource, WorkflowDefinition, called_once, output_name,
+};
 use crate::xml::element::Element;
 
 use super::super::decision;
 use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
+use super::recorded::RecordedRun;
 
-/// Submits a request to a workflow, and shows the run that this request opens. `earlier` is empty
-/// for a first run. For a retry of a run, `earlier` contains the earlier messages of the thread.
+/// Submits a request to a workflow, and shows the run that this request opens. `retried` is the run
+/// that the request retries; `None` for a first run.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
-    earlier: Vec<Arc<Message>>,
+    retried: Option<RecordedRun>,
     submission: SubmitRequest,
     output: RunOutputForm,
 ) -> anyhow::Result<ExitCode> {
@@ -41,7 +43,13 @@ pub async fn show_run(
     let (graph, _) = GoalGraph::new(definition);
     let priced = config.models.iter().find_map(|model| model.price.as_ref());
     let currency = priced.map(|price| price.currency.clone());
-    let tree = RunTree::new(definition, &graph, &once).after(earlier);
+    let rules = UndoRules::new(&config.contracts, &config.schemas);
+    let archive = JournalRuns::new(data.clone());
+    let mut tree = RunTree::new(definition, &graph, &once);
+    if let Some(RecordedRun { messages, last, .. }) = retried {
+        let undo = UndoSource { rules: &rules, archive: &archive, up_to: last };
+        tree = tree.after(messages, undo);
+    }
     let workflow = &definition.name.value;
     let progress = RunProgress::new(&data, form, (workflow.clone(), tree), currency);
     // Locked only while records are read, never across an await.

@@ -177,6 +177,7 @@ impl Core {
             timeout: contract.previews.unwrap_or_default(),
             preview: DeliveryPreview::Requested,
             source: None,
+            uncounted: Vec::new(),
         };
 
         self.scheduler.start(&listener);

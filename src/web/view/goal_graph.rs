@@ -15,16 +15,17 @@ use super::layout::{inline, label, length, table, unless_zero};
 use super::thread::{ThreadHeader, cost, path as thread_path};
 use crate::audit::amounts::count;
 use crate::clock::Time;
-use crate::config::{ConfigHistory, StoredConfig};
-use crate::envelope::{Message, MessageKind, Spending};
-use crate::ids::{Digest, ListenerName, ThreadId};
+use crate::config::{ConfigHistory, ExtractedConfig, StoredConfig};
+use crate::envelope::{Message, Spending};
+use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::journal::HashedRecord;
 use crate::limits;
+use crate::organism::JournalRuns;
 use crate::thread::Fact;
 use crate::workflow::{
-    ActivityKind, GoalForm, GoalGraph, GoalId, RowKind, RunRow, RunTree, WorkflowDefinition,
-    called_once, read_compiled, recorded_definition,
+    ActivityKind, GoalForm, GoalGraph, GoalId, RowKind, RunRow, RunTree, UndoRules, UndoSource,
+    WorkflowDefinition, called_once, latest_run, read_compiled,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -71,9 +72,25 @@ fn find(
     }
 
     let records = journal.tree(&thread.root(), None)?;
-    let Some((earlier, request, digest)) = latest_run(&records, thread) else {
-        return Ok(Err(format!("The thread `{thread}` has no run that recorded its definition.")));
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let messages = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.thread == *thread => Some(Arc::clone(message)),
+        _ => None,
+    });
+    let mut messages: Vec<_> = messages.collect();
+    let (request, digest) = match latest_run(&messages) {
+        Some((request, Some(digest))) => (request, digest),
+        Some((_, None)) => {
+            let problem = "has not recorded its definition: it ended in its first step, or has not \
+                 begun";
+            return Ok(Err(format!("The latest run in the thread `{thread}` {problem}.")));
+        }
+        None => {
+            let problem = format!("The thread `{thread}` has no run that recorded its definition.");
+            return Ok(Err(problem));
+        }
     };
+    messages.retain(|message| message.seq < request.seq);
     let text = journal.blob(digest)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let definition = text.ok_or("the journal does not have it".to_owned());
     let definition =
@@ -82,56 +99,41 @@ fn find(
         Ok(definition) => definition,
         Err(reason) => return Ok(Err(format!("The definition {digest} of the run: {reason}."))),
     };
-    let once = once_in(index, thread)?;
-    let (rows, threads) = progress(&definition, &once, (earlier, &request), &records);
+    let (rows, threads) = progress(&definition, (messages, &request), &records, index)?;
     Ok(Ok(RecordedGoals { definition, rows, threads }))
 }
 
-/// Finds the latest workflow run in a thread. Returns the messages before the run, the request that
-/// opened the run, and the digest of the run's definition. Returns `None` if the thread has no run.
-fn latest_run(
-    records: &[HashedRecord],
+/// Returns the config that was in force when the thread was opened; `None` if the journal does not
+/// contain it.
+fn config_of(
+    index: &IndexReader,
     thread: &ThreadId,
-) -> Option<(Vec<Arc<Message>>, Arc<Message>, Digest)> {
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let messages = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
-        _ => None,
-    });
-    let messages: Vec<_> = messages.cloned().collect();
-    let run = messages.iter().rev().find_map(|message| {
-        let digest = recorded_definition(message, &message.to)?;
-        Some((message.call, message.to.clone(), digest))
-    });
-    let (call, workflow, digest) = run?;
-    let is_request = |message: &&Arc<Message>| {
-        message.kind == MessageKind::Call && message.call == call && message.to == workflow
-    };
-    let request = messages.iter().find(is_request)?;
-    let earlier = messages.iter().take_while(|message| message.seq < request.seq);
-    Some((earlier.cloned().collect(), Arc::clone(request), digest))
-}
-
-/// Returns the listeners to which a run must not repeat a call. Reads them from the config that was
-/// in force when the thread was opened.
-fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
+) -> Result<Option<ExtractedConfig>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
     let stored = boot.and_then(|boot| StoredConfig::read(index.journal(), &boot).ok());
-    let config = stored.and_then(|stored| stored.extract().ok());
-    Ok(config.map(|config| called_once(&config.config.contracts)).unwrap_or_default())
+    Ok(stored.and_then(|stored| stored.extract().ok()))
 }
 
 /// Computes the rows that show the state of a run, from all of `records`. Also returns the threads
-/// that the run opened for each goal.
+/// that the run opened for each goal. `earlier` are the messages of the thread before `request`.
 fn progress(
     definition: &WorkflowDefinition,
-    once: &HashSet<ListenerName>,
     (earlier, request): (Vec<Arc<Message>>, &Message),
     records: &[HashedRecord],
-) -> (Vec<RunRow>, Vec<Vec<ThreadId>>) {
+    index: &IndexReader,
+) -> Result<(Vec<RunRow>, Vec<Vec<ThreadId>>), index::Error> {
+    let stored = config_of(index, &request.thread)?;
+    let config = stored.as_ref().map(|stored| &stored.config);
+    let once = config.map(|config| called_once(&config.contracts)).unwrap_or_default();
+    let rules = config.map(|config| UndoRules::new(&config.contracts, &config.schemas));
+    let rules = rules.unwrap_or_default();
+    let archive = JournalRuns::new(index.journal().data().to_owned());
+    let up_to = records.last().map_or(Position(0), |sealed| sealed.record.position);
+    let undo = UndoSource { rules: &rules, archive: &archive, up_to };
+
     let (graph, _) = GoalGraph::new(definition);
-    let mut tree = RunTree::new(definition, &graph, once).after(earlier);
+    let mut tree = RunTree::new(definition, &graph, &once).after(earlier, undo);
     if let Some(call) = request.call {
         tree.begin(request.thread.clone(), call);
     }
@@ -140,7 +142,8 @@ fn progress(
     }
     let last = records.last().map_or(Time(0), |sealed| sealed.record.time);
     let threads = (0..graph.len()).map(|goal| tree.threads_of_goal(goal).cloned().collect());
-    (tree.rows(last), threads.collect())
+    let threads = threads.collect();
+    Ok((tree.rows(last), threads))
 }
 
 fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {

@@ -1,10 +1,11 @@
 """Opens the pages of web views in a real Chromium, as a person with a browser does.
 
 Reads a JSON object from standard input: `chromium` (the program), `pictures` (a directory for
-screenshots), `all_widths` (whether each page is pictured in all widths and schemes, in place of those
-that are checked, and checked in each view) and `views`, a list with `name`, `address` (with its token)
-and `hostile` (whether it has hostile texts) of each view. Writes a line for each fault, and ends with
-exit code 1 if there is one. The last line counts what was seen.
+screenshots), `pages_of_kind` (how many pages of one kind are opened in each view), `all_widths`
+(whether each page is pictured in all widths and schemes, in place of those that are checked, and
+checked in each view) and `views`, a list with `name`, `address` (with its token) and `hostile`
+(whether it has hostile texts) of each view. Writes a line for each fault, and ends with exit code 1
+if there is one. The last line counts what was seen.
 """
 
 import contextlib
@@ -36,8 +37,6 @@ SECONDS_MAX = 600
 WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
 # The color schemes and widths in which axe looks at a page.
 CHECKED = (("light", "phone"), ("dark", "laptop"))
-# Pages of one kind that are opened in one view.
-PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
 ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
 ID = re.compile(r"/(threads|messages|records)/[^/?#]+")
@@ -63,8 +62,9 @@ def launched(program):
 class Walk:
     """One browser, and what was seen with it."""
 
-    def __init__(self, browser, pictures, all_widths=False):
+    def __init__(self, browser, pictures, all_widths=False, pages_of_kind=1):
         self.browser = browser
+        self.pages_of_kind = pages_of_kind
         self.pictures = pathlib.Path(pictures)
         self.all_widths = all_widths
         self.faults = []
@@ -176,7 +176,7 @@ def walk_all_pages(walk, view, pictured, checked):
         path = waiting.pop(0)
         kind = kind_of(path)
         seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] > PAGES_OF_KIND:
+        if seen[kind] > walk.pages_of_kind:
             continue
         walk.open(page, path)
         links = page.eval_on_selector_all(
@@ -361,7 +361,9 @@ def walk_view(walk, view, pictured, checked):
 def main():
     order = json.load(sys.stdin)
     with launched(order["chromium"]) as browser:
-        walk = Walk(browser, order["pictures"], order["all_widths"])
+        walk = Walk(
+            browser, order["pictures"], order["all_widths"], order["pages_of_kind"]
+        )
         pictured, checked = set(), set()
         for view in order["views"]:
             walk_view(walk, view, pictured, checked)

@@ -115,6 +115,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
         trace: None,
         preview: DeliveryPreview::None,
         source: None,
+        uncounted: Vec::new(),
     }
 }
 

@@ -233,6 +233,7 @@ fn delivery(call: CallId, number: u32, messages: Vec<Arc<Message>>, fresh: usize
         trace: Some(TRACEPARENT.parse().unwrap()),
         preview: DeliveryPreview::None,
         source: None,
+        uncounted: Vec::new(),
     }
 }
 

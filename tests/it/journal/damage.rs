@@ -82,7 +82,7 @@ fn contents(place: &Place) -> Vec<Vec<Value>> {
 #[test]
 fn every_flipped_bit_in_a_record_is_found_at_its_position() {
     let mut campaign = Campaign::new("flipped bits, records");
-    let flips = if torture() { 1_000 } else { 300 };
+    let flips = if torture() { 1_000 } else { 150 };
     let mut found_at = BTreeMap::new();
     let place = Place::with(&mut story(4));
     let last = place.reader().last().unwrap().0;

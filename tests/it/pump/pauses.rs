@@ -11,10 +11,10 @@ use organism::contract::{
 use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{CallId, ScheduleName, ThreadId};
 use organism::limits;
-use organism::pump::core::PauseRuling;
+use organism::pump::core::{Event, PauseRuling, Standstill};
 use organism::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
-    OperatorPublicKey, PauseTarget, PauseVerb,
+    OperatorPublicKey, PauseTarget, PauseVerb, uncounted_at,
 };
 use uuid::Uuid;
 
@@ -275,6 +275,34 @@ fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     assert_eq!(world.result(call), "none", "the spawner learns of it");
     let woken = fresh(&world.delivery_for("thinker"));
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
+}
+
+/// A workflow measures the time of its run itself. Its deliveries state how much of this time a
+/// pause took, and how much a step of the clock.
+#[test]
+fn a_delivery_states_the_time_that_does_not_count() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    pause(&mut world, &of_listener("finder"));
+    let opened = spawn("bound=\"true\" timeout=\"PT5M\"");
+    world.play("thinker", &[opened, core("wait", "", "")]);
+    world.play("thinker", &[look("q")]);
+    world.pass(HOUR);
+    world.restart();
+    let step = Standstill { stood: Duration::ZERO, stepped: 3 * HOUR };
+    world.step(Event::Standstill(step));
+    world.pass(HOUR);
+    resume(&mut world, &of_listener("finder"));
+
+    world.play("finder", &[word("found", "q")]);
+    world.pass(MINUTE);
+    world.play("thinker", &[word("ballot", "v")]);
+    let woken = world.delivery_for("thinker");
+    assert!(fresh(&woken).iter().any(|text| text.contains("thread-result")), "{woken:?}");
+    let result = woken.messages.last().unwrap().time;
+    let uncounted = uncounted_at(&woken.uncounted, result);
+    assert!(uncounted >= 5 * HOUR && uncounted < 5 * HOUR + MINUTE, "{uncounted:?}");
+    assert_eq!(uncounted_at(&woken.uncounted, woken.messages[0].time), Duration::ZERO);
 }
 
 /// Issue 18, 4.2: during a pause, submissions are accepted and wait.

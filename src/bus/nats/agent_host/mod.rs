@@ -291,6 +291,7 @@ fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, S
         trace: headers.get(header_names::TRACE).and_then(|text| text.as_str().parse().ok()),
         preview: DeliveryPreview::None,
         source: None,
+        uncounted: Vec::new(),
     };
 
     Ok((delivery, head.text(header_names::CONFIG)?.to_owned()))

@@ -106,6 +106,8 @@ fn a_browser_opens_every_page_and_walks_from_a_thread_to_a_prompt() {
     });
     let order = json!({
         "chromium": chromium, "pictures": pictures, "views": views.collect::<Vec<_>>(),
+        // Links lead to more pages of one kind than a short run has time for.
+        "pages_of_kind": if crate::organism::kill::torture() { 2 } else { 1 },
         "all_widths": std::env::var_os("ORGANISM_PICTURES").is_some_and(|which| which == "all"),
     });
     let walked = walk(&order.to_string());

@@ -1,0 +1,165 @@
+//! Time that does not count against the time limit of a workflow run.
+//!
+//! The core itself stops and moves the time limits of threads. A workflow measures the time of its
+//! run by the times of its messages. Therefore it must know which part of that time does not count:
+//! periods in which a pause kept work of the run from being handed over, and forward steps of the
+//! system clock.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Call;
+use crate::clock::Time;
+
+/// The time of an open call that does not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncountedTime {
+    /// Time since which a pause keeps the call, or a call beneath it, from being handed over.
+    /// `None` while no pause does so. Moved to the time of each message that the call receives
+    /// meanwhile: the time before is then part of the sums.
+    #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
+    still_since: Option<Time>,
+    #[serde(rename = "sums", default, skip_serializing_if = "Vec::is_empty")]
+    sums: Vec<UncountedSum>,
+}
+
+/// The sum of the uncounted time of a call, from one of its messages on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncountedSum {
+    /// Time of the latest message that the call had received when the sum changed. The sum applies
+    /// to all later messages.
+    #[serde(rename = "after")]
+    pub after: Time,
+    #[serde(rename = "sum")]
+    pub sum: Duration,
+}
+
+/// Returns the uncounted time of a call up to a message with the time `time`. `sums` are the sums
+/// of the call, oldest first.
+pub fn uncounted_at(sums: &[UncountedSum], time: Time) -> Duration {
+    let sum = sums.iter().rev().find(|sum| sum.after < time);
+    sum.map_or(Duration::ZERO, |sum| sum.sum)
+}
+
+impl UncountedTime {
+    fn begin_pause(&mut self, time: Time) {
+        self.still_since.get_or_insert(time);
+    }
+
+    fn end_pause(&mut self, time: Time, latest: Time) {
+        if let Some(since) = self.still_since.take() {
+            self.add(time.since(since), latest);
+        }
+    }
+
+    /// Adds the part of a pause that has passed at `time`, the time of the next message.
+    fn pass_to_message(&mut self, time: Time, latest: Time) {
+        if let Some(since) = self.still_since.replace(time) {
+            self.add(time.since(since), latest);
+        }
+    }
+
+    /// Adds a forward step of the system clock. The step is not part of a pause that goes on, so
+    /// the period of this pause begins later by the step.
+    fn pass_step(&mut self, stepped: Duration, latest: Time) {
+        self.still_since = self.still_since.map(|since| since.plus(stepped));
+        self.add(stepped, latest);
+    }
+
+    fn add(&mut self, time: Duration, latest: Time) {
+        if time.is_zero() {
+            return;
+        }
+
+        match self.sums.last_mut() {
+            Some(last) if last.after == latest => last.sum += time,
+            last => {
+                let sum = last.map_or(Duration::ZERO, |last| last.sum) + time;
+                self.sums.push(UncountedSum { after: latest, sum });
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Returns the sums of the time that does not count for the call, oldest first.
+    pub fn uncounted_sums(&self) -> &[UncountedSum] {
+        self.uncounted.as_deref().map_or(&[], |uncounted| &uncounted.sums)
+    }
+
+    /// Begins or ends a period of a pause at `time`. `is_still` is whether a pause keeps the call,
+    /// or a call beneath it, from being handed over.
+    pub(super) fn follow_stillness(&mut self, is_still: bool, time: Time) {
+        // Only a listener whose threads are bound to the call measures time, and only from the
+        // request on.
+        if is_still && (self.has_bound || self.is_new()) {
+            self.uncounted.get_or_insert_default().begin_pause(time);
+        } else if !is_still && self.uncounted.is_some() {
+            let latest = self.latest();
+            self.uncounted.get_or_insert_default().end_pause(time, latest);
+        }
+    }
+
+    /// Adds the part of a pause that has passed before the call receives a message at `time`.
+    pub(super) fn pass_to_message(&mut self, time: Time) {
+        if self.uncounted.as_ref().is_some_and(|uncounted| uncounted.still_since.is_some()) {
+            let latest = self.latest();
+            self.uncounted.get_or_insert_default().pass_to_message(time, latest);
+        }
+    }
+
+    /// Adds a forward step of the system clock.
+    pub(super) fn pass_uncounted_step(&mut self, stepped: Duration) {
+        let is_kept = self.uncounted.is_some() || self.has_bound || self.is_new();
+        if is_kept && !stepped.is_zero() {
+            let latest = self.latest();
+            self.uncounted.get_or_insert_default().pass_step(stepped, latest);
+        }
+    }
+
+    /// Whether the call waits for its first hand-over, and for no person.
+    fn is_new(&self) -> bool {
+        self.handled.is_empty() && self.held.is_none()
+    }
+
+    fn latest(&self) -> Time {
+        let handled = self.handled.iter().map(|message| message.time);
+        let pending = self.pending.iter().map(|pending| pending.message.time);
+        handled.chain(pending).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Time {
+        Time(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_pause_and_a_step_count_for_the_messages_after_them() {
+        let mut uncounted = UncountedTime::default();
+        uncounted.begin_pause(at(1));
+        uncounted.pass_to_message(at(3), at(0));
+        uncounted.pass_step(Duration::from_secs(100), at(3));
+        uncounted.end_pause(at(110), at(3));
+        uncounted.end_pause(at(500), at(3));
+
+        let seconds = |time| uncounted_at(&uncounted.sums, at(time)).as_secs();
+        assert_eq!([seconds(0), seconds(3), seconds(111), seconds(600)], [0, 2, 109, 109]);
+    }
+
+    #[test]
+    fn periods_without_a_message_between_them_have_one_sum() {
+        let mut uncounted = UncountedTime::default();
+        for start in [10, 20] {
+            uncounted.begin_pause(at(start));
+            uncounted.end_pause(at(start + 5), at(4));
+        }
+
+        let sum = UncountedSum { after: at(4), sum: Duration::from_secs(10) };
+        assert_eq!(uncounted.sums, [sum]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The state of a run at its beginning: that of its request, or for a retry also the results that
+//! the retry takes over from the earlier run.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::envelope::Message;
+use crate::ids::ListenerName;
+
+use super::call_fold::{CallFold, UndoSource};
+use super::definition::{GoalId, WorkflowDefinition};
+use super::graph::GoalGraph;
+use super::run_clock::UncountedTimes;
+use super::run_retry::{self, RunRetry};
+use super::run_state::GoalFailure;
+
+/// The facts, apart from messages, from which the state of each run of a definition is computed.
+#[derive(Clone, Copy)]
+pub(super) struct RunBasis<'a> {
+    pub definition: &'a WorkflowDefinition,
+    pub graph: &'a GoalGraph<'a>,
+    /// Listeners whose calls must not be repeated after a time-out.
+    pub once: &'a HashSet<ListenerName>,
+    /// Data for the undo of earlier runs. If it is `None`, a retry takes over results of goals
+    /// whose calls were undone.
+    pub undo: Option<UndoSource<'a>>,
+}
+
+/// Why the state of a run cannot be computed.
+pub(super) enum BeginError {
+    /// The run itself fails for this reason.
+    Failed(GoalFailure),
+    /// The records of the earlier run could not be read.
+    Unreadable(String),
+}
+
+impl From<GoalFailure> for BeginError {
+    fn from(failure: GoalFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+pub(super) fn definition_changed() -> GoalFailure {
+    let reason = "its record is of another definition; a run is not continued on a changed one";
+    GoalFailure::new("definition-changed", reason)
+}
+
+impl<'a> RunBasis<'a> {
+    /// Creates the state of the run that `request` begins, without an undo. The caller then calls
+    /// [`CallFold::start`]. If the request is a retry, `thread` must contain all messages of the
+    /// request's thread.
+    pub fn begin(
+        &self,
+        request: &Message,
+        thread: &[Arc<Message>],
+    ) -> Result<CallFold<'a>, BeginError> {
+        let Self { definition, graph, once, .. } = *self;
+        let Some(retry) = RunRetry::read(request, &definition.name.value).transpose()? else {
+            let fold = CallFold::begun(definition, graph, once, request);
+            let unreadable = || BeginError::Unreadable("the request is no XML".to_owned());
+            return fold.ok_or_else(unreadable);
+        };
+
+        let number = |goal: &GoalId| {
+            graph.number(goal).ok_or_else(|| run_retry::unknown_goal(goal.as_str()))
+        };
+        let from = retry.from.as_ref().map(number).transpose()?;
+        let run = retry.earlier_run(request, thread)?;
+        let mut fold = self.ended(&run, thread, UncountedTimes::None)?;
+        if fold.is_foreign() {
+            // The run went on after the end of its time, so part of this time did not count.
+            fold = self.ended(&run, thread, UncountedTimes::Unknown)?;
+        }
+
+        // A goal whose calls were undone no longer has a result, so it runs again.
+        let mut again = fold.undone_goals();
+        again.extend(from);
+        if let Some(problem) = fold.unread() {
+            return Err(BeginError::Unreadable(problem.to_owned()));
+        }
+        if fold.is_foreign() {
+            return Err(definition_changed().into());
+        }
+
+        let (state, threads) = fold.into_parts();
+        let earlier = (state.taken_over(graph, &again), threads);
+        Ok(CallFold::taking_over(definition, graph, once, request, earlier))
+    }
+
+    /// Computes the state of an ended run from all its messages.
+    fn ended(
+        &self,
+        run: &[Arc<Message>],
+        thread: &[Arc<Message>],
+        uncounted: UncountedTimes<'a>,
+    ) -> Result<CallFold<'a>, BeginError> {
+        let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
+        let mut fold = self.begin(opened, thread)?.with_uncounted(uncounted);
+        if let Some(undo) = self.undo {
+            fold = fold.with_undo(undo);
+        }
+
+        fold.start();
+        for message in rest {
+            fold.take(message);
+        }
+        Ok(fold)
+    }
+}

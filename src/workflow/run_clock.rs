@@ -1,0 +1,50 @@
+//! The clock of a workflow run, and the limit of the run's time.
+
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::thread::{UncountedSum, uncounted_at};
+
+/// Clock of a run. Its times are those of the run's messages, not those of a system clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RunClock {
+    /// Time of the message that requested the run.
+    began: Time,
+    /// Time of the run's latest message.
+    now: Time,
+    /// Time between the two that does not count, such as a pause.
+    uncounted: Duration,
+}
+
+/// What is known about the time of a run that does not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum UncountedTimes<'a> {
+    /// All time counts.
+    #[default]
+    None,
+    /// The sums of the uncounted time of an open run, oldest first.
+    Known(&'a [UncountedSum]),
+    /// Nothing is known. The time of a run is then over only if it is over without any uncounted
+    /// time, and a thread of the run has timed out.
+    Unknown,
+}
+
+impl RunClock {
+    pub(super) fn start(began: Time) -> Self {
+        Self { began, now: began, uncounted: Duration::ZERO }
+    }
+
+    /// Sets the clock to the time of the run's next message.
+    pub(super) fn advance(&mut self, time: Time, uncounted: UncountedTimes<'_>) {
+        self.now = time;
+        self.uncounted = match uncounted {
+            UncountedTimes::Known(sums) => uncounted_at(sums, time),
+            UncountedTimes::None | UncountedTimes::Unknown => Duration::ZERO,
+        };
+    }
+
+    /// Returns the time of the run that counts against its limit.
+    pub(super) fn elapsed(self) -> Duration {
+        self.now.since(self.began).saturating_sub(self.uncounted)
+    }
+}
