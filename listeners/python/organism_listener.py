@@ -404,10 +404,15 @@ def _names(delivery):
 
 
 def _take_over():
-    """Takes over standard output for frames. Everything that a handler prints goes to the log."""
-    sink = os.dup(1)
+    """Takes over standard input and standard output for frames. Everything that a handler prints goes
+    to the log. A program that a handler starts finds its standard input empty: it would otherwise take
+    the next frames, or wait for an end of input that does not come."""
+    source, sink = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
     os.dup2(2, 1)
-    return _Connection(0, sink)
+    return _Connection(source, sink)
 
 
 def serve():

@@ -54,11 +54,14 @@ impl KitConnection {
     }
 
     /// Takes over standard input and standard output. From then on, everything that the handler
-    /// prints goes to standard error, so that the pump cannot take it for a frame.
+    /// prints goes to standard error, so that the pump cannot take it for a frame. Standard input
+    /// is empty from then on. A program that the handler starts would otherwise read the next
+    /// frames, or wait for an end of input that does not come.
     pub fn standard() -> io::Result<Self> {
         // Close-on-exec, because a program that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
         let watched = (input.try_clone()?, output.try_clone()?);
         let connection = Self::new(input, output);

@@ -1,9 +1,10 @@
 //! Listeners of the kits write frames to standard output, and everything else to the log.
 
-use std::io::Write as _;
-use std::process::{Output, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
-use super::harness::done;
+use super::harness::{done, repository};
 use super::kit_language::KitLanguage;
 
 /// Gives these bytes to the obedient listener of a kit, and waits until the listener has ended.
@@ -36,6 +37,39 @@ fn what_a_handler_prints_goes_to_the_log() {
         assert_eq!(text(&output.stderr), "to the log\n", "{language:?}");
         assert!(output.status.success(), "{language:?}");
     }
+}
+
+/// The second delivery is longer than the kit reads at once, so a program that had the kit's
+/// standard input would take the rest of it.
+#[test]
+fn a_program_that_a_python_handler_starts_finds_its_input_empty() {
+    let long = "x".repeat(200_000);
+    let input = [delivery("read-input"), delivery(&format!("echo {long}"))].concat();
+    let output = output(KitLanguage::Python, &input);
+    let answers: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+    assert_eq!(answers.len(), 2, "{}", text(&output.stderr));
+    assert!(answers[0].contains(&done("0")), "{}", answers[0]);
+    assert!(answers[1].contains(&long), "{}", answers[1].len());
+}
+
+/// A program that a handler starts gets the standard input of the listener.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_standard_input_of_a_listener_of_the_rust_kit_is_empty() {
+    let search = Path::new(env!("CARGO_BIN_EXE_organism")).with_file_name("code-search");
+    let mut command = Command::new(search);
+    command.arg(repository().join("tests/data/listeners")).env("ORGANISM_LISTENER", "tested");
+    let mut kit = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let namespace = "https://xml-pipeline.org/ns/code-search/v1";
+    let query = format!("<search xmlns=\"{namespace}\"><query>careless</query></search>");
+    let mut input = kit.stdin.take().unwrap();
+    input.write_all((super::kit::delivery(&[&query]) + "\0").as_bytes()).unwrap();
+    let mut answers = BufReader::new(kit.stdout.take().unwrap());
+    assert!(answers.read_until(0, &mut Vec::new()).unwrap() > 0);
+    let standard_input = std::fs::read_link(format!("/proc/{}/fd/0", kit.id())).unwrap();
+    assert_eq!(standard_input, Path::new("/dev/null"));
+    drop(input);
+    assert!(kit.wait().unwrap().success());
 }
 
 /// Asserts that the TypeScript kit ends without a frame, and that the last line of its log states
@@ -87,11 +121,11 @@ fn a_python_handler_that_returns_nothing_is_warned_of_once() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut kit = command.spawn().unwrap();
     let mut input = kit.stdin.take().unwrap();
-    let mut answers = std::io::BufReader::new(kit.stdout.take().unwrap());
+    let mut answers = BufReader::new(kit.stdout.take().unwrap());
     // The end of its input would cancel a call.
     for _ in 0..2 {
         input.write_all(&delivery("nothing")).unwrap();
-        assert!(std::io::BufRead::read_until(&mut answers, 0, &mut Vec::new()).unwrap() > 0);
+        assert!(answers.read_until(0, &mut Vec::new()).unwrap() > 0);
     }
     drop(input);
     let silent = kit.wait_with_output().unwrap();
