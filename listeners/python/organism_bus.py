@@ -102,7 +102,7 @@ class Bus:
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
         self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
-        self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
+        self._workers = _worker_count(os.environ.get("ORGANISM_BUS_WORKERS") or "1")
         self._waiting = queue.SimpleQueue()
         self._held = []
         self._settled = 0.0
@@ -462,6 +462,13 @@ def _seconds(text):
     if not 1 <= seconds <= _LEASE_MAX:
         raise SystemExit(f"ORGANISM_BUS_LEASE is `{text}`, not a number of seconds from 1")
     return seconds
+
+
+def _worker_count(text):
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise SystemExit(
+            f"ORGANISM_BUS_WORKERS is `{text}`, not a number of handlers from 1 to 9999")
+    return int(text)
 
 
 def _needed(name):

@@ -119,30 +119,43 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
     assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
 }
 
+/// Asserts that a listener with this value of an environment variable ends with code 1 and only the
+/// line `reason` in its log.
+fn refuses_environment(language: KitLanguage, name: &str, value: &str, reason: &str) {
+    let mut command = language.on_nats("obedient");
+    command
+        .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
+        .env("ORGANISM_NAME", "talk")
+        .env("ORGANISM_LISTENER", "tested")
+        .env(name, value);
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            None if begun.elapsed() < PATIENCE => std::thread::yield_now(),
+            ended => break ended.and_then(|status| status.code()),
+        }
+    };
+    // Bounds the loop of a listener that does not stop.
+    child.kill().ok();
+    child.wait().unwrap();
+    let lines = std::fs::read_to_string(log.path()).unwrap();
+    assert_eq!(ended, Some(1), "{name}={value}: {lines}");
+    assert_eq!(lines, format!("{name} is `{value}`, {reason}\n"));
+}
+
 async fn a_lease_that_is_no_number_of_seconds_from_one_is_refused(language: KitLanguage) {
     for lease in ["0.9", "0", "-5", "nan", "inf", "soon", "1e99"] {
-        let mut command = language.on_nats("obedient");
-        command
-            .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
-            .env("ORGANISM_NAME", "talk")
-            .env("ORGANISM_LISTENER", "tested")
-            .env("ORGANISM_BUS_LEASE", lease);
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
-        let begun = std::time::Instant::now();
-        let ended = loop {
-            match child.try_wait().unwrap() {
-                None if begun.elapsed() < PATIENCE => std::thread::yield_now(),
-                ended => break ended.and_then(|status| status.code()),
-            }
-        };
-        // Bounds the loop of a listener that does not stop.
-        child.kill().ok();
-        child.wait().unwrap();
-        let said = std::fs::read_to_string(log.path()).unwrap();
-        assert_eq!(ended, Some(1), "{lease}: {said}");
-        let told = format!("ORGANISM_BUS_LEASE is `{lease}`, not a number of seconds from 1\n");
-        assert_eq!(said, told);
+        let reason = "not a number of seconds from 1";
+        refuses_environment(language, "ORGANISM_BUS_LEASE", lease, reason);
+    }
+}
+
+async fn a_number_of_workers_outside_its_range_is_refused(language: KitLanguage) {
+    for workers in ["0", "-1", "10000", "1.5", "many"] {
+        let reason = "not a number of handlers from 1 to 9999";
+        refuses_environment(language, "ORGANISM_BUS_WORKERS", workers, reason);
     }
 }
 
@@ -273,4 +286,7 @@ async fn the_typescript_kit_tells_of_itself_as_services_do() {
     tells_of_itself(&meeting, "typescript").await;
 }
 
-each_kit!(a_lease_that_is_no_number_of_seconds_from_one_is_refused);
+each_kit!(
+    a_lease_that_is_no_number_of_seconds_from_one_is_refused
+    a_number_of_workers_outside_its_range_is_refused
+);
