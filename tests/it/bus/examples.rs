@@ -124,7 +124,12 @@ impl Example {
 }
 
 fn greet(who: &str) -> Arc<Message> {
-    let payload = format!("<greet xmlns=\"{NAMESPACE}\"><who>{who}</who></greet>");
+    request(&format!("<who>{who}</who>"))
+}
+
+/// A request with this content.
+fn request(content: &str) -> Arc<Message> {
+    let payload = format!("<greet xmlns=\"{NAMESPACE}\">{content}</greet>");
     let mut request = Arc::unwrap_or_clone(message(1, MessageKind::Call, ""));
     request.name = PayloadName::new(NAMESPACE, "greet");
     request.payload = Payload::new(payload);
@@ -145,6 +150,20 @@ async fn runs(example: &Example) {
         let greeting = format!("<greeting xmlns=\"{NAMESPACE}\">Hello, {who}!</greeting>");
         ear.expect(SinkEvent::Answer(number, vec![greeting])).await;
     }
+
+    // Other forms that the schema admits.
+    for start in [format!("<who xmlns=\"{NAMESPACE}\">"), "<who >".to_owned()] {
+        let number = ear.deliver(vec![request(&format!("{start}Ada</who >"))], 1);
+        let greeting = format!("<greeting xmlns=\"{NAMESPACE}\">Hello, Ada!</greeting>");
+        ear.expect(SinkEvent::Answer(number, vec![greeting])).await;
+    }
+
+    // A form that only a parser understands.
+    let prefixed = request(&format!("<g:who xmlns:g=\"{NAMESPACE}\">Ada</g:who>"));
+    let number = ear.deliver(vec![prefixed], 1);
+    let answer = ear.next().await;
+    assert!(matches!(answer, SinkEvent::Answer(n, _) if n == number), "{answer:?}");
+
     ear.host.drain().await;
     assert!(ear.is_quiet(), "{}", example.language);
     example.assert_conforms(folder.path(), &command);

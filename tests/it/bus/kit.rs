@@ -222,9 +222,19 @@ async fn the_shell_listener_echoes() {
     let mut ear = HostHarness::hosting(|sink| {
         std::sync::Arc::new(ProcessHost::start(options, sink, &Handle::current()))
     });
-    let said = super::harness::message(1, MessageKind::Call, "<text>R&amp;D %s \\0 * `id`</text>");
-    ear.deliver(vec![said], 1);
-    let expected = "<echo xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\">\
-                    <text>R&amp;D %s \\0 * `id`</text></echo>";
-    ear.expect(super::harness::SinkEvent::Answer(1, vec![expected.to_owned()])).await;
+    let text = "R&amp;D %s \\0 * `id`";
+    let echo = format!(
+        "<echo xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\"><text>{text}</text></echo>"
+    );
+    let cases = [
+        (format!("<text>{text}</text>"), vec![echo.clone()]),
+        (format!("<text xmlns=\"urn:x\" >{text}</text >"), vec![echo]),
+        // A form that only a parser understands.
+        (format!("<e:text xmlns:e=\"urn:x\">{text}</e:text>"), vec![]),
+    ];
+    for (content, answer) in cases {
+        let request = super::harness::message(1, MessageKind::Call, &content);
+        let number = ear.deliver(vec![request], 1);
+        ear.expect(super::harness::SinkEvent::Answer(number, answer)).await;
+    }
 }
