@@ -263,6 +263,25 @@ fn transport_notes(
     notes.into_iter().flatten().collect()
 }
 
+/// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
+/// The author may expect that one delivery of the member is in flight in all partitions together.
+fn concurrency_notes(sections: &DeclaredSections) -> Vec<String> {
+    let partitions = sections.storage.partitions;
+    let is_single = |member: &&DeclaredMember| member.nats.is_some() && member.concurrency == 1;
+    if partitions == 1 {
+        return Vec::new();
+    }
+
+    let note = |member: &DeclaredMember| {
+        format!(
+            "{}: `concurrency = 1` holds in each of the {partitions} partitions, so up to \
+             {partitions} deliveries are out at once; one at a time in all needs one partition",
+            member.name.value
+        )
+    };
+    sections.members.iter().filter(is_single).map(note).collect()
+}
+
 /// Reports a problem if the directory for copies of checkpoints is inside one of the organism's own
 /// directories.
 fn check_proof(
@@ -302,6 +321,7 @@ fn load_with(
     let mut hints = shipped_listeners::notes(&sections.members, &directory);
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
+    hints.extend(concurrency_notes(&sections));
 
     report_unmet(keys, missing.of_pump(&agents, &models), &mut problems);
     let (Some(contracts), Some(name), Some(storage), true) =

@@ -58,7 +58,7 @@ pub(super) struct DeclaredStorage {
     store: StoreKind,
     journal: SourceRange,
     stream: Option<String>,
-    partitions: u32,
+    pub partitions: u32,
     replicas: u32,
     durability: StreamDurability,
     nats: Option<DeclaredNats>,

@@ -219,6 +219,19 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
+#[test]
+fn a_concurrency_of_one_is_noted_where_several_partitions_each_have_it() {
+    let text = std::fs::read_to_string(data().join("good-jetstream.toml")).unwrap();
+    let remote = text.replace("command = [\"./run\"]", "nats = true\nconcurrency = 1");
+    let notes = load_text(&remote, &[]).unwrap().notes.join("\n");
+    assert!(notes.starts_with("search: `concurrency = 1` holds in each of the 4"), "{notes}");
+
+    let single = remote.replace("partitions = 4", "partitions = 1");
+    assert_eq!(load_text(single, &[]).unwrap().notes, [""; 0]);
+    let two = remote.replace("concurrency = 1", "concurrency = 2");
+    assert_eq!(load_text(two, &[]).unwrap().notes, [""; 0]);
+}
+
 /// Loads a config without a section for telemetry, in an environment with these variables. Returns
 /// the resulting telemetry settings, and the notes about them.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
