@@ -104,9 +104,7 @@ impl<'a> ChildIo<'a> {
     }
 
     pub async fn hold(mut self) -> ChildExit {
-        if let Some(delivery) = self.handle.ready() {
-            self.write_delivery(delivery);
-        }
+        self.begin_next_delivery();
 
         loop {
             if self.draining && self.serving.is_none() {
@@ -163,9 +161,19 @@ impl<'a> ChildIo<'a> {
         }
     }
 
+    /// Sends the next delivery that is ready. A delivery that is too large for a frame fails, and
+    /// the one after it is sent.
+    fn begin_next_delivery(&mut self) {
+        while self.serving.is_none()
+            && let Some(delivery) = self.handle.ready()
+        {
+            self.write_delivery(delivery);
+        }
+    }
+
     fn write_delivery(&mut self, delivery: Delivery) {
         let remembered = self.handle.recall(&delivery);
-        frame::write_delivery(&mut self.outgoing, &delivery, remembered);
+        let written = frame::write_bounded_delivery(&mut self.outgoing, &delivery, remembered);
         self.child.set_log_trace(delivery.trace);
 
         self.log_span = delivery.log_span();
@@ -179,6 +187,10 @@ impl<'a> ChildIo<'a> {
         self.is_cancelled = false;
         self.has_sent_heartbeat = false;
         self.is_warned_of_frame = false;
+
+        if let Err(too_large) = written {
+            self.settle(Err(too_large));
+        }
     }
 
     /// Sends the current delivery again, with all its messages. Called if the child was sent only
@@ -195,8 +207,7 @@ impl<'a> ChildIo<'a> {
             return Err(AttemptFailure::Refused { detail });
         }
 
-        frame::write_delivery(&mut self.outgoing, &delivery, None);
-        Ok(())
+        frame::write_bounded_delivery(&mut self.outgoing, &delivery, None)
     }
 
     /// Derives the result of the current delivery from this answer. Returns `None` if the delivery
@@ -253,11 +264,8 @@ impl<'a> ChildIo<'a> {
             return Some(ended);
         }
 
-        if !self.draining
-            && !self.has_exited
-            && let Some(delivery) = self.handle.ready()
-        {
-            self.write_delivery(delivery);
+        if !self.draining && !self.has_exited {
+            self.begin_next_delivery();
         }
 
         None
@@ -392,9 +400,7 @@ impl<'a> ChildIo<'a> {
     async fn ordered(&mut self, order: Option<InstanceCommand>) -> Option<ChildExit> {
         match order {
             Some(InstanceCommand::Deliver) if self.serving.is_none() => {
-                if let Some(delivery) = self.handle.ready() {
-                    self.write_delivery(delivery);
-                }
+                self.begin_next_delivery();
             }
             Some(InstanceCommand::Cancel(call, attempt))
                 if self.serving == Some((call, attempt)) =>

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::bus::answer::{self, ListenerAnswer};
 use crate::bus::{Delivery, delivery_frame};
+use crate::envelope::AttemptFailure;
 use crate::ids::CallId;
 use crate::limits;
 
@@ -21,6 +22,30 @@ const READ_BYTES: usize = 64 << 10;
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
+}
+
+/// Appends a delivery frame as [`write_delivery`] does. If the frame would be larger than frames
+/// may be, appends nothing, and returns the failure of the attempt.
+pub(super) fn write_bounded_delivery(
+    out: &mut String,
+    delivery: &Delivery,
+    remembered: Option<usize>,
+) -> Result<(), AttemptFailure> {
+    let start = out.len();
+    write_delivery(out, delivery, remembered);
+
+    let bytes = out.len() - start - 1;
+    let max = limits::FRAME_BYTES_MAX;
+    if bytes > max {
+        out.truncate(start);
+        let detail = format!(
+            "the delivery has {bytes} bytes, and a frame has at most {max}: see that the calls of \
+             the listener return less"
+        );
+        return Err(AttemptFailure::TooLarge { detail });
+    }
+
+    Ok(())
 }
 
 /// Appends a cancel frame (docs/PROTOCOL.md, section 6).

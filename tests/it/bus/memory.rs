@@ -105,6 +105,34 @@ async fn an_instance_that_was_replaced_gets_every_message() {
     assert_eq!(deliver_all(&mut ear, 3, 1).await.what, "after 2 at 3: 3");
 }
 
+async fn is_too_large(ear: &mut HostHarness, number: u32) {
+    match ear.next().await {
+        SinkEvent::Failed(n, AttemptFailure::TooLarge { detail }) if n == number => {
+            assert!(detail.contains("a frame has at most 16777216"), "{detail}");
+        }
+        other => panic!("expected that delivery {number} is too large, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_larger_than_a_frame_fails_and_its_process_continues() {
+    let mut ear = listener("forgetful", 1);
+    let long = "x".repeat(limits::FRAME_BYTES_MAX * 5 / 9);
+    let request = message(1, MessageKind::Call, &long);
+    let number = ear.deliver_again(1, vec![Arc::clone(&request)], 1);
+    let process = shown(&mut ear, number).await.process;
+
+    // The new message fits into a frame. The process then requests the whole call, which does not.
+    let call = vec![request, message(2, MessageKind::Reply, &long)];
+    let number = ear.deliver_again(1, call.clone(), 1);
+    is_too_large(&mut ear, number).await;
+
+    // A retry has all messages.
+    let number = ear.deliver_again(1, call, 2);
+    is_too_large(&mut ear, number).await;
+    assert_eq!(deliver_all(&mut ear, 1, 1).await.process, process);
+}
+
 #[tokio::test]
 async fn a_retry_gets_every_message() {
     let mut ear = listener("always", 2);
