@@ -197,6 +197,8 @@ pub const INSTANCES_CEILING: u32 = 256;
 pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Maximum bytes of an unreadable answer that its error message quotes.
+pub const ANSWER_EXCERPT_BYTES_MAX: usize = 200;
 /// Minimum time between a heartbeat of a listener and the time-out of the listener's running
 /// attempt. For a listener that makes model calls, the listener's own timeout replaces this
 /// minimum.

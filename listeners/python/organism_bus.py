@@ -20,7 +20,7 @@ import traceback
 import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
 
-from organism_listener import escaped, quoted
+from organism_listener import UnwritableAnswer, escaped, quoted
 
 try:
     import nats
@@ -349,6 +349,9 @@ class Bus:
                 failed = _GONE if task.cancelled else None
                 if not failed:
                     headers, body = self._attend(task)
+            except UnwritableAnswer as reason:
+                print(f"organism_bus: {reason}", file=sys.stderr, flush=True)
+                failed = (422, str(reason))
             except BaseException as error:  # the caller waits for an answer to every delivery
                 traceback.print_exc()
                 failed = (500, f"{type(error).__name__}: {error}")

@@ -22,6 +22,7 @@ sections.
 """
 
 import os
+import re
 import select
 import sys
 import threading
@@ -35,6 +36,9 @@ __all__ = [
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _CORE = "{https://xml-pipeline.org/ns/core/v1}"
 _HEARTBEAT_SECONDS = 10
+_FRAME_BYTES_MAX = 16 << 20
+# What XML 1.0 cannot contain: control characters, two that are no characters, and half surrogate pairs.
+_NOT_XML = re.compile("[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 # Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
@@ -68,8 +72,9 @@ def previews(handler):
 
 
 def stale_preview(reason):
-    """The answer to a call whose approved preview holds no more. Nothing was changed."""
-    return element(_CORE + "stale-preview", reason)
+    """The answer to a call whose approved preview holds no more. Nothing was changed. Characters that
+    XML cannot contain are replaced."""
+    return _core_text("stale-preview", reason)
 
 
 def element(name, text=None, attributes=None, children=()):
@@ -107,6 +112,11 @@ def _core(local, attributes, inner="", is_within=False):
     words = "".join(f" {key}={quoted(str(value))}" for key, value in attributes.items())
     start = f"c:{local}{bound}{words}"
     return f"<{start}>{inner}</c:{local}>" if inner else f"<{start}/>"
+
+
+def _core_text(local, text):
+    """An element of the core with this text. Characters that XML cannot contain are replaced."""
+    return element(_CORE + local, None if text is None else _NOT_XML.sub("\uFFFD", str(text)))
 
 
 class Message:
@@ -387,6 +397,20 @@ def _answer(returned):
     return "".join(_answer(part) for part in returned)
 
 
+class UnwritableAnswer(Exception):
+    """The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call
+    ends (section 7)."""
+
+
+def _writable(payloads):
+    """Returns the text of an answer if XML can contain it. NUL would end the frame."""
+    found = _NOT_XML.search(payloads)
+    if found:
+        raise UnwritableAnswer(
+            f"the answer cannot be sent: XML cannot contain the character U+{ord(found[0]):04X}")
+    return payloads
+
+
 def _named(delivery, payloads, remembers):
     """An answer that names its call (section 4)."""
     memory = ' remembers="true"' if remembers else ""
@@ -441,11 +465,24 @@ def serve():
 
 
 def _frame(delivery, frame, memory, connection):
-    """Returns the frame that answers a delivery."""
-    payloads, is_remembered = _answered(delivery, frame, memory, connection)
-    if payloads is None:
-        return missing_memory(delivery)
-    return _named(delivery, payloads, is_remembered)
+    """Returns the frame that answers a delivery. If the answer cannot be sent, the frame has the reason
+    in place of payloads, and the pump does not try again."""
+    try:
+        payloads, is_remembered = _answered(delivery, frame, memory, connection)
+        if payloads is None:
+            return missing_memory(delivery)
+        return _bounded(_named(delivery, payloads, is_remembered))
+    except UnwritableAnswer as reason:
+        print(f"organism_listener: {reason}", file=sys.stderr, flush=True)
+        return _named(delivery, escaped(str(reason)), False)
+
+
+def _bounded(frame):
+    size = len(frame.encode("utf-8"))
+    if size > _FRAME_BYTES_MAX:
+        raise UnwritableAnswer(
+            f"the answer cannot be sent: it has {size} bytes, and a frame has at most {_FRAME_BYTES_MAX}")
+    return frame
 
 
 def _warn_of_nothing(handler):
@@ -474,7 +511,7 @@ def _answered(delivery, frame, memory, connection):
     returned = handler(request)
     if returned is None and not request.cancelled:
         _warn_of_nothing(handler)
-    payloads = _answer(returned)
+    payloads = _writable(_answer(returned))
     return payloads, memory.put(delivery.get("call"), frames + [frame])
 
 
@@ -500,4 +537,4 @@ def _print_exception():
 
 def _shown(text):
     """The payload with a preview."""
-    return to_xml(element(_CORE + "preview", text))
+    return to_xml(_core_text("preview", text))

@@ -8,7 +8,7 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
-use crate::xml::scan::split;
+use crate::xml::scan::{BrokenRule, split};
 
 /// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
 const HEAD_BYTES: usize = 1024;
@@ -76,9 +76,23 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     let content = frame.get(content).unwrap_or_default();
     let ranges = split(content).map_err(|violation| {
         let place = TextLocation::at(frame, start + violation.offset);
-        format!("{violation} at {place} of the answer")
+        let reason = format!("{violation} at {place} of the answer");
+        if violation.breach != BrokenRule::Roots {
+            return reason;
+        }
+
+        let found = excerpt(content.get(violation.offset..).unwrap_or_default());
+        format!("{reason}: `{found}`")
     })?;
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
+}
+
+/// Returns the beginning of a text outside of any payload as one line, for an error message. A kit
+/// writes such a text in place of an answer that it cannot send, and the text is the reason.
+fn excerpt(text: &[u8]) -> String {
+    let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
+    let line = String::from_utf8_lossy(head);
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The root element of a frame, if it is an `<answer>` or `<missing-memory>` element.
@@ -198,6 +212,21 @@ mod tests {
             assert_eq!(answer.named, None, "{frame}");
             assert_eq!(texts(answer.payloads), Ok(vec![frame.clone()]), "{frame}");
         }
+    }
+
+    #[test]
+    fn a_text_outside_of_any_payload_is_quoted() {
+        let open = format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\">");
+        let reason = |text: &str| {
+            let answer = read(format!("{open}{text}</answer>").as_bytes());
+            answer.payloads.unwrap_err()
+        };
+        let short = reason("no\nanswer");
+        assert!(short.ends_with("of the answer: `no answer`"), "{short}");
+        let long = reason(&"x".repeat(10_000));
+        assert!(long.len() < limits::ANSWER_EXCERPT_BYTES_MAX + 100, "{long}");
+        let unclosed = reason("<q>private");
+        assert!(!unclosed.contains("private"), "{unclosed}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ use super::payload::Reply;
 use super::pump_watch::PumpWatch;
 use crate::envelope::NAMESPACE;
 use crate::ids::{Attempt, CallId};
+use crate::limits;
+use crate::xml::escape::escape_text;
 
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
@@ -97,7 +99,8 @@ impl KitConnection {
 
     /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
     /// answer states that this listener remembers the messages of the call, so that the next
-    /// delivery of the call may leave them out.
+    /// delivery of the call may leave them out. If the answer is larger than a frame may be, writes
+    /// the reason in place of the payloads.
     pub fn answer(
         &self,
         call: CallId,
@@ -111,7 +114,33 @@ impl KitConnection {
         );
         let payloads = reply.payloads().iter().map(String::as_str);
         let parts = std::iter::once(open.as_str()).chain(payloads).chain(["</e:answer>"]);
+        let bytes: usize = parts.clone().map(str::len).sum();
+        if bytes > limits::FRAME_BYTES_MAX {
+            let max = limits::FRAME_BYTES_MAX;
+            let reason = format!(
+                "the answer cannot be sent: it has {bytes} bytes, and a frame has at most {max}"
+            );
+            return self.answer_unwritable(call, attempt, &reason);
+        }
+
         self.output.write(parts)
+    }
+
+    /// Writes the reason why the answer of a handler cannot be sent, in place of its payloads. The
+    /// pump finds a text outside of any payload, and does not retry the call.
+    pub fn answer_unwritable(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        reason: &str,
+    ) -> io::Result<()> {
+        // Standard error may be closed. The pump still learns the reason.
+        let _ = writeln!(io::stderr(), "{reason}");
+        let text = escape_text(reason);
+        let frame = format!(
+            "<e:answer xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\">{text}</e:answer>"
+        );
+        self.output.write(std::iter::once(frame.as_str()))
     }
 
     /// Requests all messages of a call, because a delivery builds on messages that this listener

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::ids::{Digest, PayloadName};
 use crate::system;
 use crate::xml::element::Element;
-use crate::xml::escape::escape_attribute;
+use crate::xml::escape::{escape_attribute, is_xml_char};
 use crate::xml::shape::QName;
 
 /// A Rust type for the payloads with one payload name. [`NAMESPACE`](Self::NAMESPACE) and
@@ -74,6 +74,16 @@ impl Reply {
 
     pub fn payloads(&self) -> &[String] {
         &self.payloads
+    }
+
+    /// Returns an error if the answer contains a character that XML does not allow. On a pipe, the
+    /// character NUL would end the frame.
+    pub(super) fn check_characters(&self) -> Result<(), String> {
+        let mut characters = self.payloads.iter().flat_map(|payload| payload.chars());
+        match characters.find(|c| !is_xml_char(*c)) {
+            Some(c) => Err(format!("XML cannot contain the character U+{:04X}", u32::from(c))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,7 +19,19 @@ use super::request::Request;
 
 type PreviewHandler = Box<dyn FnMut(&Request) -> Result<Preview, String>>;
 
-type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
+type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, HandlerFailure>>;
+
+/// Reason why the handler of a call has no answer that can be sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandlerFailure {
+    /// The handler returned an error. The pump retries the call.
+    #[error("{0}")]
+    Failed(String),
+    /// The answer of the handler cannot be sent. A retry would repeat the effects of the handler,
+    /// so the call must end.
+    #[error("the answer cannot be sent: {0}")]
+    UnwritableAnswer(String),
+}
 
 /// Serves the calls of one payload name with `handler`. A `main` function needs nothing else. See
 /// [`Listener::serve`].
@@ -62,8 +74,8 @@ impl Listener {
         E: Display,
     {
         let typed = move |request: &Request| {
-            let payload = request.read::<P>().map_err(|e| causes(&e))?;
-            handler(payload, request).map_err(|e| e.to_string())?.into_reply()
+            let payload = request.read::<P>().map_err(|e| HandlerFailure::Failed(causes(&e)))?;
+            reply_of(handler(payload, request))
         };
         self.handlers.insert(P::payload_name(), Box::new(typed));
         self
@@ -79,9 +91,7 @@ impl Listener {
         R: IntoReply,
         E: Display,
     {
-        self.otherwise = Some(Box::new(move |request| {
-            handler(request).map_err(|e| e.to_string())?.into_reply()
-        }));
+        self.otherwise = Some(Box::new(move |request| reply_of(handler(request))));
         self
     }
 
@@ -104,6 +114,9 @@ impl Listener {
     /// If a handler returns `Err`, a child process exits with code 1, and a replica on NATS answers
     /// with an error. In both cases, the pump treats the attempt as a crash of the listener and
     /// retries the call. To report a failure to the caller, answer with a payload instead.
+    ///
+    /// If the answer of a handler cannot be sent, the call ends without a retry. Such an answer
+    /// contains a character that XML does not allow, or is too large.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -157,11 +170,19 @@ impl Listener {
                 if !connection.watch().begin() {
                     return Ok(());
                 }
-                let reply = self.handle(&request)?;
+                let reply = self.handle(&request);
                 connection.watch().end();
 
-                let remembers = !request.asks_preview && request.remember(&mut memory);
-                connection.answer(call, attempt, &reply, remembers)
+                match reply {
+                    Ok(reply) => {
+                        let remembers = !request.asks_preview && request.remember(&mut memory);
+                        connection.answer(call, attempt, &reply, remembers)
+                    }
+                    Err(failure @ HandlerFailure::UnwritableAnswer(_)) => {
+                        connection.answer_unwritable(call, attempt, &failure.to_string())
+                    }
+                    Err(failure @ HandlerFailure::Failed(_)) => return Err(failure.to_string()),
+                }
             } else {
                 connection.miss_memory(call, attempt)
             };
@@ -169,15 +190,22 @@ impl Listener {
         }
     }
 
-    fn handle(&mut self, request: &Request) -> Result<Reply, String> {
+    fn handle(&mut self, request: &Request) -> Result<Reply, HandlerFailure> {
         if request.asks_preview {
             return Ok(self.preview(request));
         }
 
         let name = request.payload_name();
         let handler = self.handlers.get_mut(name).or(self.otherwise.as_mut());
-        let handler = handler.ok_or_else(|| format!("no handler for {name}"))?;
-        handler(request).map_err(|reason| format!("{name}: {reason}"))
+        let handler =
+            handler.ok_or_else(|| HandlerFailure::Failed(format!("no handler for {name}")))?;
+        let reply = handler(request).map_err(|failure| match failure {
+            HandlerFailure::Failed(reason) => HandlerFailure::Failed(format!("{name}: {reason}")),
+            unwritable @ HandlerFailure::UnwritableAnswer(_) => unwritable,
+        })?;
+
+        reply.check_characters().map_err(HandlerFailure::UnwritableAnswer)?;
+        Ok(reply)
     }
 }
 
@@ -203,6 +231,12 @@ impl Listener {
             Preview::into_reply,
         )
     }
+}
+
+/// Encodes what a handler returned.
+fn reply_of<R: IntoReply, E: Display>(returned: Result<R, E>) -> Result<Reply, HandlerFailure> {
+    let returned = returned.map_err(|e| HandlerFailure::Failed(e.to_string()))?;
+    returned.into_reply().map_err(HandlerFailure::UnwritableAnswer)
 }
 
 fn causes(error: &dyn std::error::Error) -> String {

@@ -1,7 +1,7 @@
 /** What a handler returns, the words of the core among it, and the frames that hold it. */
 
 import { needed } from "./message.js";
-import { checked, type Element, element, quoted, type Scalar } from "./xml.js";
+import { type Element, element, escaped, notXml, quoted, replaced, type Scalar } from "./xml.js";
 
 const ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1";
 const CORE = "https://xml-pipeline.org/ns/core/v1";
@@ -40,14 +40,17 @@ export function wait(until: "all" | "any" = "all"): Payload {
   return core("wait", { for: until });
 }
 
-/** The payload with a preview. */
+/** The payload with a preview. Characters that XML cannot contain are replaced. */
 export function preview(text: string): string {
-  return textOf(element(`{${CORE}}preview`, text));
+  return textOf(element(`{${CORE}}preview`, replaced(String(text))));
 }
 
-/** The answer to a call whose approved preview holds no more. Nothing was changed. */
+/**
+ * The answer to a call whose approved preview holds no more. Nothing was changed. Characters that XML cannot contain
+ * are replaced.
+ */
 export function stalePreview(reason: string): Payload {
-  return element(`{${CORE}}stale-preview`, reason);
+  return element(`{${CORE}}stale-preview`, replaced(String(reason)));
 }
 
 /** A payload of the core with a prefix: a default namespace would change the payloads inside it. */
@@ -58,15 +61,39 @@ function core(local: string, attributes: Record<string, Scalar | undefined>, inn
   return inner ? `<${start}>${inner}</c:${local}>` : `<${start}/>`;
 }
 
-/** The text of an answer. */
-export function textOf(answer: Answer): string {
+/**
+ * The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call ends
+ * (section 7).
+ */
+export class UnwritableAnswer extends Error {
+  constructor(reason: string) {
+    super(`the answer cannot be sent: ${reason}`);
+  }
+}
+
+/** The text of an answer. Throws an `UnwritableAnswer` if XML cannot contain it. */
+export function checkedText(answer: Answer): string {
+  const text = textOf(answer);
+  const found = notXml(text);
+  if (found) {
+    throw new UnwritableAnswer(`XML cannot contain the character ${found}`);
+  }
+  return text;
+}
+
+function textOf(answer: Answer): string {
   if (answer === undefined || answer === null) {
     return "";
   }
   if (Array.isArray(answer)) {
     return answer.map(textOf).join("");
   }
-  return checked(String(answer));
+  return String(answer);
+}
+
+/** An answer with the reason why there are no payloads. The pump does not try again. */
+export function unwritable(delivery: Element, { message }: UnwritableAnswer): string {
+  return named(delivery, escaped(message), false);
 }
 
 /** An answer that names its call (section 4). */

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { connect, errors, headers, type Msg, type MsgHdrs, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 
-import { missingMemory } from "./answer.js";
+import { missingMemory, UnwritableAnswer } from "./answer.js";
 import { type BusEnvironment, busEnvironment, connectionOptions, FatalError, shownCredentials } from "./environment.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
@@ -367,8 +367,13 @@ class Bus {
         answer = await this.#attend(task);
       }
     } catch (error) {
-      logTrace(error);
-      failure = { code: 500, reason: reasonOf(error) };
+      if (error instanceof UnwritableAnswer) {
+        log(error.message);
+        failure = { code: 422, reason: error.message };
+      } else {
+        logTrace(error);
+        failure = { code: 500, reason: reasonOf(error) };
+      }
     }
 
     this.#service.count(performance.now() - begun, failure?.reason);

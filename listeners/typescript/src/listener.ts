@@ -1,13 +1,16 @@
 /** The handlers of a program, and the ways to serve them. */
 
-import { type Answer, preview, textOf } from "./answer.js";
+import { type Answer, checkedText, preview } from "./answer.js";
 import type { CallMemory } from "./memory.js";
 import { type DeliveryChannel, needed, Request } from "./message.js";
 import { logTrace } from "./program.js";
 import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
-/** Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. */
+/**
+ * Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. An answer that cannot
+ * be sent is logged, too, and ends the call.
+ */
 export type Handler = (request: Request) => Answer | Promise<Answer>;
 
 /** Shows what one call would do. What it throws is logged, and no preview is given. */
@@ -68,7 +71,7 @@ export class Listener {
 
   /**
    * Answers one delivery with its handler. Returns undefined if the memory lacks messages on which the
-   * delivery builds.
+   * delivery builds. Throws an `UnwritableAnswer` if the answer cannot be sent.
    */
   async handle(
     delivery: Element,
@@ -91,7 +94,7 @@ export class Listener {
     if (!handler) {
       throw new Error(`no handler for ${request.name}`);
     }
-    const payloads = textOf(await handler(request));
+    const payloads = checkedText(await handler(request));
     const isRemembered = memory.put(needed(delivery, "call"), [...remembered.frames, frame]);
     return { payloads, isRemembered };
   }

@@ -1,6 +1,6 @@
 /** A listener as a child process: NUL-delimited frames on its pipes (docs/PROTOCOL.md, section 2). */
 
-import { missingMemory, named } from "./answer.js";
+import { missingMemory, named, UnwritableAnswer, unwritable } from "./answer.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import { type DeliveryChannel, needed } from "./message.js";
@@ -84,8 +84,7 @@ export async function serveStdio(listener: Listener): Promise<void> {
 
   const attend = async (task: StdioDelivery) => {
     try {
-      const handled = await listener.handle(task.delivery, task.frame, memory, task);
-      const text = handled ? named(task.delivery, handled.payloads, handled.isRemembered) : missingMemory(task.delivery);
+      const text = await answerTo(task, listener, memory);
       held.shift();
       await task.answer(text);
     } catch (error) {
@@ -122,6 +121,29 @@ export async function serveStdio(listener: Listener): Promise<void> {
   endSoon();
 }
 
+/** Returns the frame that answers a delivery. If the answer cannot be sent, the frame has the reason. */
+async function answerTo(task: StdioDelivery, listener: Listener, memory: CallMemory): Promise<string> {
+  const { delivery, frame } = task;
+  try {
+    const handled = await listener.handle(delivery, frame, memory, task);
+    return handled ? bounded(named(delivery, handled.payloads, handled.isRemembered)) : missingMemory(delivery);
+  } catch (error) {
+    if (error instanceof UnwritableAnswer) {
+      process.stderr.write(`organism-listener: ${error.message}\n`);
+      return unwritable(delivery, error);
+    }
+    throw error;
+  }
+}
+
+function bounded(frame: string): string {
+  const bytes = Buffer.byteLength(frame);
+  if (bytes > FRAME_BYTES_MAX) {
+    throw new UnwritableAnswer(`it has ${bytes} bytes, and a frame has at most ${FRAME_BYTES_MAX}`);
+  }
+  return frame;
+}
+
 /** Ends the process, whose attempt has crashed then (section 7). */
 function crash(error: unknown): never {
   logTrace(error);
@@ -141,9 +163,6 @@ function takeOver(): (text: string) => Promise<void> {
 
   return (text) => {
     const frame = Buffer.from(`${text}\0`);
-    if (frame.length > FRAME_BYTES_MAX) {
-      return Promise.reject(new Error(`an answer of ${frame.length} bytes; a frame has at most ${FRAME_BYTES_MAX}`));
-    }
     // A write fails only where the pump has ended, which `giveUp` handles.
     return new Promise((resolve) => write(frame, () => resolve()));
   };

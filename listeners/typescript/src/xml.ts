@@ -121,14 +121,15 @@ export function parse(text: string): Element {
   return root;
 }
 
-/** Returns the text if XML can contain it. NUL would end the frame that the text stands in. */
-export function checked(text: string): string {
-  const found = NOT_XML.exec(text);
-  if (found) {
-    const code = found[0].codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0");
-    throw new Error(`XML cannot contain the character U+${code}`);
-  }
-  return text;
+/** The first character that XML cannot contain, such as `U+0000`. NUL would end the frame that the text stands in. */
+export function notXml(text: string): string | undefined {
+  const code = NOT_XML.exec(text)?.[0].codePointAt(0);
+  return code === undefined ? undefined : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
+/** Replaces the characters that XML cannot contain. */
+export function replaced(text: string): string {
+  return text.replace(new RegExp(NOT_XML, "gu"), "\uFFFD");
 }
 
 /** The text of an attribute, with its quotation marks. */
@@ -136,7 +137,8 @@ export function quoted(value: string): string {
   return `"${escaped(value).replaceAll('"', "&quot;").replaceAll("\t", "&#9;").replaceAll("\n", "&#10;")}"`;
 }
 
-function escaped(text: string): string {
+/** A text between tags. */
+export function escaped(text: string): string {
   const plain = text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   return plain.replaceAll("\r", "&#13;");
 }

@@ -23,6 +23,7 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 use super::connection::missing_memory;
 use super::payload::Reply;
 use super::request::{Received, Request, of_message};
+use super::serve::HandlerFailure;
 use crate::bus::memory::CallMemory;
 use crate::bus::nats::service::{Service, ServiceVerb};
 use crate::bus::nats::{ListenerSubjects, header_names};
@@ -54,7 +55,7 @@ pub(super) fn serve(
     place: &NatsEndpoint,
     gives_previews: bool,
     stopped: impl Future<Output = ()> + Send + 'static,
-    handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
+    handle: &mut dyn FnMut(&Request) -> Result<Reply, HandlerFailure>,
 ) -> Result<(), String> {
     let starting = |e| format!("cannot start the thread that talks to NATS: {e}");
     let drive = SharedRuntime::start().map_err(starting)?;
@@ -336,7 +337,7 @@ impl KitState {
         &self,
         message: &Message,
         task: &Arc<DeliveryTask>,
-        handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
+        handle: &mut dyn FnMut(&Request) -> Result<Reply, HandlerFailure>,
     ) {
         let begun = Instant::now();
         let none = HeaderMap::new();
@@ -351,7 +352,10 @@ impl KitState {
             if !request.complete(&mut self.memory()) {
                 return Ok((HeaderMap::new(), missing_memory(request.call, request.attempt)));
             }
-            let reply = handle(&request).map_err(|why| (FAILED, why))?;
+            let reply = handle(&request).map_err(|failure| match failure {
+                HandlerFailure::Failed(why) => (FAILED, why),
+                HandlerFailure::UnwritableAnswer(_) => (UNWRITABLE, failure.to_string()),
+            })?;
             Ok((self.remember(request), reply.payloads().concat()))
         }));
         let verdict = match &attended {
@@ -417,5 +421,8 @@ impl KitState {
 /// that got this code.
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
+/// Error code for an answer that cannot be sent, such as one with a character that XML does not
+/// allow. The pump does not retry the call, because the handler has already acted.
+const UNWRITABLE: u16 = 422;
 const GONE: u16 = 499;
 const FAILED: u16 = 500;

@@ -14,7 +14,8 @@ function count(text: string): number[] {
 }
 
 function wouldDo(request: Request): string {
-  return `would do ${request.payload.text}`;
+  const text = request.payload.text;
+  return text === "control" ? "would do \0" : `would do ${text}`;
 }
 
 await new Listener()

@@ -13,7 +13,8 @@ def done(text):
 
 
 def would_do(request):
-    return f"would do {request.payload.text}"
+    text = request.payload.text
+    return "would do \0" if text == "control" else f"would do {text}"
 
 
 listener.previews(would_do)
@@ -62,6 +63,10 @@ def do(request):
         import subprocess
 
         return done(len(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout))
+    if word == "control":
+        return done("\0")
+    if word == "huge":
+        return done("x" * (17 << 20))
     if word == "print":
         print(argument)
         return done(f"{os.environ['ORGANISM_LISTENER']} {request.attempt} {request.thread}")

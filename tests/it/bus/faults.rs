@@ -64,6 +64,17 @@ async fn every_broken_answer_is_a_failure_with_its_own_kind() {
 }
 
 #[tokio::test]
+async fn an_answer_that_a_kit_cannot_send_is_garbage_with_its_reason() {
+    let mut ear = hosting(obedient());
+    ear.tell("control");
+    let failure = failure(&mut ear).await.to_string();
+    assert!(failure.starts_with("unreadable answer: text outside of any payload"), "{failure}");
+    let reason = "`the answer cannot be sent: XML cannot contain the character U+0000`";
+    assert!(failure.ends_with(reason), "{failure}");
+    assert_eq!(ear.ask("echo still here").await, "still here");
+}
+
+#[tokio::test]
 async fn a_second_answer_ends_the_process_and_is_not_delivered() {
     let mut ear = rude("twice");
     ear.tell("anything");

@@ -47,6 +47,23 @@ impl TypedPayload for Plain {
     const QUALIFIED: bool = false;
 }
 
+/// A payload that cannot be written, because a key of its map is no XML name.
+#[derive(Debug, Serialize, Deserialize)]
+struct Keyed {
+    map: std::collections::BTreeMap<String, i64>,
+}
+
+impl Default for Keyed {
+    fn default() -> Self {
+        Self { map: [("no name".to_owned(), 1)].into() }
+    }
+}
+
+impl TypedPayload for Keyed {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "keyed";
+}
+
 /// A listener that runs on a thread, with the ends of its pipes that a host would hold.
 pub struct Served {
     input: UnixStream,
@@ -179,6 +196,40 @@ fn an_error_of_a_handler_ends_the_listener_with_its_reason() {
         reason.starts_with("{urn:calc}add: {urn:calc}add does not have the fields"),
         "{reason}"
     );
+}
+
+#[test]
+fn the_reason_why_an_answer_cannot_be_sent_is_its_answer() {
+    let huge = organism::limits::FRAME_BYTES_MAX;
+    let mut served = Served::start(move || {
+        Listener::new()
+            .otherwise(move |request: &Request| {
+                Ok::<_, String>(match request.payload() {
+                    "<nul/>" => Reply::raw("<q>a\0b</q>"),
+                    "<huge/>" => Reply::raw("x".repeat(huge)),
+                    _ => Reply::ack(),
+                })
+            })
+            .on(|_: Sum, _: &Request| Ok::<_, String>(Keyed::default()))
+    });
+    let unwritable = "{urn:calc}keyed cannot be written as XML";
+    let cases = [
+        ("<nul/>", "XML cannot contain the character U+0000"),
+        ("<huge/>", "it has 16777362 bytes, and a frame has at most 16777216"),
+        ("<sum xmlns=\"urn:calc\">1</sum>", unwritable),
+    ];
+    for (payload, reason) in cases {
+        served.say(&delivery(&[payload]));
+        let frame = served.frame();
+        let text = frame.strip_prefix(&answer_to(CALL, "2.1")).unwrap();
+        let start = format!("the answer cannot be sent: {reason}");
+        assert!(text.starts_with(&start), "{text}");
+        assert!(text.ends_with("</e:answer>"), "{text}");
+    }
+
+    served.say(&delivery(&["<q/>"]));
+    assert_eq!(served.hear(), "");
+    assert_eq!(served.end(), Ok(()));
 }
 
 #[test]

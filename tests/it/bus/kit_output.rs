@@ -4,6 +4,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use organism::ids::Digest;
+use organism::listener::Preview;
+
 use super::harness::{done, repository};
 use super::kit_language::KitLanguage;
 
@@ -83,10 +86,42 @@ fn refuses(input: &[u8], reason: &str) {
     assert_eq!(output.status.code(), Some(1), "{reason}");
 }
 
+/// The handler has acted, so a retry would repeat its effects. A text outside of any payload is
+/// not retried.
 #[test]
-fn the_typescript_kit_writes_no_frame_that_breaks_the_protocol() {
-    refuses(&delivery("control"), "XML cannot contain the character U+0000");
-    refuses(&delivery("huge"), "an answer of 17825");
+fn a_kit_answers_with_the_reason_where_it_cannot_send_an_answer_and_goes_on() {
+    let cases = [
+        ("control", "XML cannot contain the character U+0000"),
+        ("huge", "it has 17825968 bytes, and a frame has at most 16777216"),
+    ];
+    for language in KitLanguage::ALL {
+        for (word, reason) in cases {
+            let output = output(language, &[delivery(word), delivery("echo next")].concat());
+            let reason = format!("the answer cannot be sent: {reason}");
+            let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+            assert_eq!(frames.len(), 2, "{language:?} {word}");
+            assert!(frames[0].ends_with(&format!("\">{reason}</e:answer>")), "{}", frames[0]);
+            assert!(!frames[0].contains("remembers"), "{}", frames[0]);
+            assert!(frames[1].contains(&done("next")), "{language:?}: {}", frames[1]);
+            assert!(text(&output.stderr).ends_with(&format!("{reason}\n")), "{language:?}");
+            assert!(output.status.success(), "{language:?} {word}");
+        }
+    }
+}
+
+#[test]
+fn a_kit_replaces_characters_in_a_preview_that_xml_cannot_contain() {
+    for language in KitLanguage::ALL {
+        let request = String::from_utf8(delivery("control")).unwrap();
+        let request = request.replace("e:delivery", "e:preview");
+        let output = output(language, request.as_bytes());
+        let preview = Preview::new("would do \0");
+        let frame = text(&output.stdout);
+        assert!(frame.contains(">would do \u{FFFD}</preview>"), "{language:?}: {frame}");
+        let (_, payload) = frame.split_once("attempt=\"2.1\">").unwrap();
+        let payload = payload.strip_suffix("</e:answer>\0").unwrap();
+        assert_eq!(Digest::of(payload.as_bytes()), preview.digest(), "{language:?}");
+    }
 }
 
 #[test]

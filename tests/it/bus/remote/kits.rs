@@ -86,6 +86,7 @@ fn listener() -> Listener {
             }
             ("if-shown", _) if !request.holds(&would_do(request)) => Ok(Reply::stale_preview("no")),
             ("nothing", _) => Ok(Reply::ack()),
+            ("control", _) => Ok(Reply::raw(done("\0"))),
             (_, text) => Ok(Reply::raw(done(text))),
         }
     })

@@ -6,6 +6,7 @@ use std::process::Command;
 use organism::bus::nats::{Options, check_max_payload};
 use organism::envelope::{AttemptFailure, MessageKind};
 
+use super::kits::Rust;
 use super::{Kit, Meeting};
 use crate::bus::harness::{HostHarness, SinkEvent, TRACEPARENT, done, message, name, repository};
 use crate::bus::kit_language::KitLanguage;
@@ -172,6 +173,32 @@ async fn an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on(
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
+async fn is_refused_as_unwritable(mut ear: HostHarness) {
+    let number = ear.tell("control");
+    match ear.next().await {
+        SinkEvent::Failed(n, AttemptFailure::Refused { detail }) if n == number => {
+            let reason = "the answer cannot be sent: XML cannot contain the character U+0000";
+            assert_eq!(detail, reason);
+        }
+        other => panic!("expected a refusal, heard {other:?}"),
+    }
+    assert_eq!(ear.ask("echo still here").await, "still here");
+}
+
+async fn an_answer_that_is_no_xml_is_a_refusal_and_the_kit_goes_on(language: KitLanguage) {
+    let meeting = Meeting::at(shared());
+    let _kit = Kit::start(language, &meeting, &[]);
+    is_refused_as_unwritable(meeting.ear()).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_xml_is_a_refusal_and_the_rust_kit_goes_on() {
+    let meeting = Meeting::at(shared());
+    let rust = Rust::start(&meeting);
+    is_refused_as_unwritable(meeting.ear()).await;
+    assert_eq!(rust.ask_to_end().join().unwrap(), Ok(()));
+}
+
 const PAGE: &str = "docs/PROTOCOL.md";
 
 /// The program in docs/PROTOCOL.md: all indented lines after its heading.
@@ -283,4 +310,7 @@ asyncio.run(main())
     assert_eq!(first_answer(&mut ear, &mut replying).await, [done("HELLO")]);
 }
 
-each_kit!(an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on);
+each_kit!(
+    an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on
+    an_answer_that_is_no_xml_is_a_refusal_and_the_kit_goes_on
+);
