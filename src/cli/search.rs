@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::audit::{self, SearchRequest, SearchResult, SearchedItem};
 use crate::envelope::{Disposition, MessageKind};
-use crate::index::{HitCount, SearchFilter};
+use crate::index::{HitCount, SearchFilter, check_words};
 use crate::schema::check_expression;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -123,10 +123,10 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
         id: None,
     };
     filter.read_ids();
-    if !filter.words.is_empty() && !filter.has_words() {
-        let text = format!("`{}` contains no word; --substring finds other texts", filter.words);
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
-    }
+    check_words(&filter.words).map_err(|error| {
+        let text = format!("{error}; --substring finds other texts");
+        CommandFailure::new(CommandExit::Usage, text)
+    })?;
     Ok(SearchRequest {
         filter,
         substring: args.substring.clone(),

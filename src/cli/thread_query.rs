@@ -10,7 +10,7 @@ use super::{indexed, threads};
 use crate::config::nearest;
 use crate::envelope::Money;
 use crate::ids::ThreadId;
-use crate::index::TreeFilter;
+use crate::index::{TreeFilter, check_words};
 use crate::journal::partitions_in;
 use crate::organism::TrialThread;
 
@@ -129,6 +129,8 @@ fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
         }
     }
     filter.words = words.join(" ");
+    check_words(&filter.words)
+        .map_err(|error| usage(format!("--threads: {error}; `{ALL}` selects every thread")))?;
     Ok(filter)
 }
 
@@ -181,4 +183,22 @@ fn of_filter(
         Ok(TrialThread { thread: journal_target::known(&thread)?, journal })
     });
     threads.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial may spend money, so a text that requires nothing must not select every thread.
+    #[test]
+    fn words_that_contain_no_word_are_refused() {
+        for text in ["*", "€", "agent=writer …"] {
+            let error = ThreadQuery::parse(text).unwrap_err();
+            assert!(error.to_string().contains("contains no word"), "{text}: {error}");
+            let failure = error.downcast_ref::<CommandFailure>().unwrap();
+            assert_eq!(failure.exit, CommandExit::Usage);
+        }
+        assert!(ThreadQuery::parse("invoice* …").is_ok());
+        assert!(ThreadQuery::parse("agent=writer").is_ok());
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::audit::{ThreadPhase, thread_state};
 use crate::envelope::Money;
 use crate::ids::Position;
-use crate::index::{ListedTree, PausedPart, TreeFilter};
+use crate::index::{ListedTree, PausedPart, TreeFilter, check_words};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
@@ -116,6 +116,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
     args.status.as_deref().map(known_status).transpose()?;
+    let words = args.words.join(" ");
+    check_words(&words).map_err(|error| {
+        let text = format!("{error}; `organism search --substring` finds other texts");
+        CommandFailure::new(CommandExit::Usage, text)
+    })?;
 
     let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
     Ok(TreeFilter {
@@ -128,7 +133,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
         cost_over: args.cost_over.map(Money::of_units),
         has_errors: args.errors,
         needs_person: args.needs_you,
-        words: args.words.join(" "),
+        words,
         is_without_organism: !args.all,
         before: args.before.map(Position),
     })

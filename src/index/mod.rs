@@ -78,6 +78,7 @@ pub use timelines::TimelineSummary;
 pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 pub use waiting::{HoldCount, WaitingMessage, WaitingTree};
+pub use words::{MissingSearchWord, check_words};
 
 use std::path::{Path, PathBuf};
 

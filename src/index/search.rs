@@ -108,7 +108,7 @@ impl SearchFilter {
     }
 
     /// Whether the search text contains any word.
-    pub fn has_words(&self) -> bool {
+    fn has_words(&self) -> bool {
         match_query(&self.words).is_some()
     }
 

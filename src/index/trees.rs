@@ -40,7 +40,9 @@ pub struct TreeFilter {
     pub has_errors: bool,
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
-    /// Words of a search. The tree must have at least one message that contains all of them.
+    /// Words of a search. The tree must have at least one message that contains all of them. A text
+    /// without a word requires nothing, so callers pass the words of a person to
+    /// [`check_words`](super::check_words) first.
     pub words: String,
     /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,

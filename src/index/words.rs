@@ -198,6 +198,21 @@ fn is_unspaced(char: char) -> bool {
         | '\u{20000}'..='\u{323af}')
 }
 
+/// Error of a filter whose words contain no word, such as `€` or `*`. Such words set no condition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{words}` contains no word")]
+pub struct MissingSearchWord {
+    words: String,
+}
+
+/// Returns an error if the words of a filter are not empty, but contain no word.
+pub fn check_words(words: &str) -> Result<(), MissingSearchWord> {
+    if words.is_empty() || match_query(words).is_some() {
+        return Ok(());
+    }
+    Err(MissingSearchWord { words: words.to_owned() })
+}
+
 /// Returns the query of the full-text table for messages that contain all words of `text`. A word
 /// that ends with `*` matches all words with that beginning. Quoted words must follow each other.
 /// Returns `None` if the text has no word.

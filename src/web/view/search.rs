@@ -18,7 +18,7 @@ use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search}
 use crate::clock::Time;
 use crate::envelope::{Disposition, MessageKind};
 use crate::ids::ThreadId;
-use crate::index::{HitCount, IndexReader, SearchFilter};
+use crate::index::{HitCount, IndexReader, SearchFilter, check_words};
 use crate::limits;
 
 const PATH: &str = "/search";
@@ -96,9 +96,7 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
         id: None,
     };
     filter.read_ids();
-    if !filter.words.is_empty() && !filter.has_words() {
-        return Err(format!("`{}` contains no word", filter.words));
-    }
+    check_words(&filter.words).map_err(|error| error.to_string())?;
     Ok(filter)
 }
 

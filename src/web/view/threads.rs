@@ -20,7 +20,7 @@ use super::url_query::UrlQuery;
 use crate::audit::{ThreadPhase, past_time};
 use crate::envelope::Money;
 use crate::ids::Position;
-use crate::index::{IndexReader, ListedTree, TreeFilter};
+use crate::index::{IndexReader, ListedTree, TreeFilter, check_words};
 use crate::limits;
 
 const PATH: &str = "/threads";
@@ -127,6 +127,8 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
         None => limits::WEB_PAGE_ROWS,
     };
 
+    let words = text("words").unwrap_or_default();
+    check_words(&words).map_err(|error| error.to_string())?;
     let filter = TreeFilter {
         status,
         since: time("since")?,
@@ -137,7 +139,7 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
         cost_over,
         has_errors: query.get("errors").is_some(),
         needs_person: query.get("needs_you").is_some(),
-        words: text("words").unwrap_or_default(),
+        words,
         is_without_organism: query.get("organism").is_none(),
         before: None,
     };
@@ -364,6 +366,7 @@ mod tests {
             "before=7",
             "cost_over=NaN",
             "limit=501",
+            "words=€",
         ] {
             let query = UrlQuery::parse(text);
             let (_, value) = text.split_once('=').unwrap();

@@ -63,6 +63,10 @@ fn filters_leave_the_trees_with_the_property() {
     }
     let wrong = organism(&place, &["threads", "--status", "asleep"]);
     assert_eq!(wrong.status.code(), Some(2));
+    let wordless = organism(&place, &["threads", "€"]);
+    assert_eq!(wordless.status.code(), Some(2));
+    let why = text(&wordless.stderr);
+    assert!(why.contains("`€` contains no word"), "{why}");
 }
 
 /// Issue 17, 4.1: the pages that the cursors lead to contain every tree exactly once.
