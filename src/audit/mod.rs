@@ -32,6 +32,7 @@ mod threads;
 mod timeline;
 mod timeline_first_page;
 mod timeline_page;
+mod tree_page;
 mod turn_text;
 mod verify;
 mod views;
@@ -75,6 +76,7 @@ pub use timeline::{
 };
 pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
+pub use tree_page::{PageCursor, PagedTree, TreePage};
 pub use turn_text::{TurnFinding, TurnText, turn_text};
 pub use verify::{VerifyOptions, verify, verify_with};
 pub use views::{BusyRefusals, MessageView, RefusalView, element_name};

@@ -120,6 +120,27 @@ pub fn read_all<T>(
     journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
 }
 
+/// Answers a query as [`read_all`] does. The query gets the partition of each journal; 0 if the
+/// organism has no partitions. Returns each answer with its partition.
+pub fn read_partitions<T>(
+    place: &JournalTarget,
+    query: &mut dyn FnMut(u32, &mut IndexReader) -> Result<T, index::Error>,
+) -> anyhow::Result<Vec<(u32, T)>> {
+    let data = journal_target::data_dir(place)?;
+    let answers = partitions_in(&data).into_iter().map(|(partition, directory)| {
+        let partition = partition.unwrap_or_default();
+        Ok((partition, read(place, &directory, &mut |reader| query(partition, reader))?))
+    });
+    answers.collect()
+}
+
+/// Returns the partitions whose journals `place` selects; only 0 if the organism has no partitions.
+pub fn partitions(place: &JournalTarget) -> anyhow::Result<Vec<u32>> {
+    let data = journal_target::data_dir(place)?;
+    let journals = partitions_in(&data);
+    Ok(journals.into_iter().map(|(partition, _)| partition.unwrap_or_default()).collect())
+}
+
 /// Parses a time from the command line.
 pub fn moment(text: &str) -> anyhow::Result<Time> {
     past_time::parse(text).map_err(|text| CommandFailure::new(CommandExit::Usage, text).into())

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::audit::{ThreadPhase, thread_state};
+use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, thread_state};
 use crate::envelope::Money;
 use crate::ids::Position;
 use crate::index::{ListedTree, PausedPart, TreeFilter, check_words};
@@ -58,9 +58,10 @@ pub struct Args {
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
     /// List the next older page of trees. CURSOR is the value that the output of the newer page
-    /// names.
-    #[arg(long, value_name = "CURSOR")]
-    before: Option<u64>,
+    /// names: a position such as 1200, or with several partitions the position of each, such as
+    /// 0:1200,1:800.
+    #[arg(long, value_name = "CURSOR", value_parser = BeforeArg::parse)]
+    before: Option<BeforeArg>,
     /// List all trees, including the organism's own thread.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
@@ -70,28 +71,72 @@ pub struct Args {
     json: bool,
 }
 
+/// The value of `--before`.
+#[derive(Debug, Clone)]
+enum BeforeArg {
+    /// A position in the only journal.
+    Position(Position),
+    /// A position in the journal of each partition.
+    Cursor(PageCursor),
+}
+
+impl BeforeArg {
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(position) = text.parse() {
+            return Ok(Self::Position(Position(position)));
+        }
+        let cursor = PageCursor::parse(text).map(Self::Cursor);
+        cursor.ok_or_else(|| {
+            "it is a position such as 1200, or with several partitions the position of each, such \
+             as 0:1200,1:800"
+                .to_owned()
+        })
+    }
+
+    /// Returns the cursor for journals of these partitions. Fails if the cursor cannot belong to a
+    /// list of these journals: it would select other trees than the page before leads to.
+    fn cursor(&self, partitions: &[u32]) -> anyhow::Result<PageCursor> {
+        let usage = |text: String| Err(CommandFailure::new(CommandExit::Usage, text).into());
+        match (self, partitions) {
+            (Self::Position(position), [only]) => Ok(PageCursor::of_one(*only, *position)),
+            (Self::Position(position), _) => usage(format!(
+                "--before {position}: with {} partitions, a cursor has a position of each, such as \
+                 0:1200,1:800; pass the one that the output of the newer page names",
+                partitions.len()
+            )),
+            (Self::Cursor(cursor), _) => {
+                match cursor.partitions().find(|named| !partitions.contains(named)) {
+                    Some(absent) => usage(format!(
+                        "--before {cursor}: there is no partition {absent} here; pass the cursor \
+                         that the output of the newer page names"
+                    )),
+                    None => Ok(cursor.clone()),
+                }
+            }
+        }
+    }
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = filter(&args)?;
+    let partitions = indexed::partitions(&args.place)?;
+    let is_one = partitions.len() == 1;
+    let cursor = match &args.before {
+        Some(before) => before.cursor(&partitions)?,
+        None => PageCursor::default(),
+    };
     let limit = if args.all { usize::MAX } else { args.limit };
-    // One more tree shows whether there is a page before.
-    let wanted = limit.saturating_add(1);
-    let pages = indexed::read_all(&args.place, &mut |reader| reader.trees(&filter, wanted))?;
-    let is_one = pages.len() == 1;
-    let mut trees: Vec<ListedTree> = pages.into_iter().flatten().collect();
-    if !is_one {
-        trees.sort_by_key(|tree| std::cmp::Reverse(tree.updated));
-    }
-    let has_more = trees.len() > limit;
-    trees.truncate(limit);
-    trees.reverse();
+    let page = read_page(&args.place, &filter, cursor, limit)?;
+    // The newest trees are the last lines.
+    let listed = page.trees.iter().rev();
 
     if args.json {
-        trees.iter().map(json_line).try_for_each(|line| put_json(&line))?;
+        listed.map(|paged| json_line(paged, is_one)).try_for_each(|line| put_json(&line))?;
         return Ok(CommandExit::Done.into());
     }
-    if trees.is_empty() {
-        let is_filtered = TreeFilter { before: None, ..filter }
-            != TreeFilter { is_without_organism: !args.all, ..TreeFilter::default() };
+    if page.trees.is_empty() {
+        let is_filtered =
+            filter != TreeFilter { is_without_organism: !args.all, ..TreeFilter::default() };
         if is_filtered || limit == 0 {
             note!("no thread matches these conditions; `organism threads` alone lists the newest");
         } else {
@@ -104,14 +149,35 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.wide {
         headers.extend([">refused", ">tokens", ">cost", "first words", "failed because"]);
     }
-    let rows: Vec<_> = trees.iter().map(|tree| row(tree, args.wide)).collect();
+    let rows: Vec<_> = listed.map(|paged| row(&paged.tree, args.wide)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
-    if has_more && let Some(first) = trees.first() {
-        // A cursor is a position, and each partition has its own.
-        let way = if is_one { format!("--before {}", first.head) } else { "--until".to_owned() };
-        note!("there are older threads; see them with {way}");
+    if page.has_more
+        && let Some(last) = page.trees.last()
+    {
+        note!("there are older threads; see them with --before {}", cursor_text(last, is_one));
     }
     Ok(CommandExit::Done.into())
+}
+
+/// Reads the page that begins at `cursor`, with at most `limit` trees of all partitions together.
+fn read_page(
+    place: &JournalTarget,
+    filter: &TreeFilter,
+    cursor: PageCursor,
+    limit: usize,
+) -> anyhow::Result<TreePage> {
+    // One more tree shows whether there is an older page.
+    let wanted = limit.saturating_add(1);
+    let found = indexed::read_partitions(place, &mut |partition, reader| {
+        let filter = TreeFilter { before: cursor.before(partition), ..filter.clone() };
+        reader.trees(&filter, wanted)
+    })?;
+    Ok(TreePage::merge(found, cursor, limit))
+}
+
+/// Writes the cursor of the page after a tree: a position, if there is only one partition.
+fn cursor_text(paged: &PagedTree, is_one: bool) -> String {
+    if is_one { paged.tree.head.to_string() } else { paged.next.to_string() }
 }
 
 fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
@@ -135,7 +201,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
         needs_person: args.needs_you,
         words,
         is_without_organism: !args.all,
-        before: args.before.map(Position),
+        before: None,
     })
 }
 
@@ -179,7 +245,9 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
     row
 }
 
-fn json_line(tree: &ListedTree) -> Value {
+fn json_line(paged: &PagedTree, is_one: bool) -> Value {
+    let tree = &paged.tree;
+    let cursor = if is_one { json!(tree.head) } else { json!(paged.next.to_string()) };
     json!({
         "thread": tree.thread,
         "status": tree.status,
@@ -205,6 +273,6 @@ fn json_line(tree: &ListedTree) -> Value {
         "tokens_out": tree.tokens_out,
         "tokens_charged": tree.tokens_charged,
         "cost_nano": tree.cost.0,
-        "cursor": tree.head,
+        "cursor": cursor,
     })
 }

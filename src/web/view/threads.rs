@@ -1,7 +1,6 @@
 //! The page with the list of threads. Threads that wait for a person come first. The URL contains
 //! the filters of `organism threads`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -17,9 +16,8 @@ use super::live;
 use super::pauses;
 use super::thread_status;
 use super::url_query::UrlQuery;
-use crate::audit::{ThreadPhase, past_time};
+use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, past_time};
 use crate::envelope::Money;
-use crate::ids::Position;
 use crate::index::{IndexReader, ListedTree, TreeFilter, check_words};
 use crate::limits;
 
@@ -34,17 +32,6 @@ const FILTERS: [(&str, &str, &str); 6] = [
     ("until", "Opened before", "1d, 2026-11-20"),
     ("cost_over", "Cost over", "0.50"),
 ];
-
-/// The trees that one page of the list shows, and the cursor of the next page.
-struct TreePage {
-    trees: Vec<ListedTree>,
-    next: Option<String>,
-}
-
-/// The place in the list at which a page begins. For each partition, the page contains only trees
-/// whose last record is before this position. A URL contains the cursor in the form `0:1200,1:800`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct PageCursor(BTreeMap<u32, Position>);
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
     let query = UrlQuery::parse(uri.query().unwrap_or_default());
@@ -62,11 +49,11 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     };
 
     // The lane is only on the first page, and only if not every row waits for a person.
-    let has_lane = cursor.0.is_empty() && !filter.needs_person;
+    let has_lane = cursor.is_start() && !filter.needs_person;
     let lane_filter = TreeFilter { needs_person: true, ..filter.clone() };
     let before = cursor.clone();
     let find = move |partition, reader: &mut IndexReader| {
-        let before = before.0.get(&partition).copied();
+        let before = before.before(partition);
         // One more tree is read to find out whether there is another page.
         let list = reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)?;
         let lane = if has_lane { reader.trees(&lane_filter, LANE_ROWS + 1)? } else { Vec::new() };
@@ -83,8 +70,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
             answers.map(|(n, (list, lane, ..))| ((n, list), (n, lane))).unzip();
-        let list = merge(list, cursor, limit);
-        let lane = merge(lane, PageCursor::default(), LANE_ROWS);
+        let list = TreePage::merge(list, cursor, limit);
+        let lane = TreePage::merge(lane, PageCursor::default(), LANE_ROWS);
         view.page("Threads", PATH, &content(&query, &list, &lane, &notes, &verdict))
     })
     .await
@@ -146,21 +133,6 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
     Ok((filter, cursor, limit))
 }
 
-impl PageCursor {
-    fn parse(text: &str) -> Option<Self> {
-        let entry = |entry: &str| {
-            let (partition, position) = entry.split_once(':')?;
-            Some((partition.parse().ok()?, Position(position.parse().ok()?)))
-        };
-        text.split(',').map(entry).collect::<Option<_>>().map(Self)
-    }
-
-    fn write(&self) -> String {
-        let entry = |(partition, position): (&u32, &Position)| format!("{partition}:{position}");
-        self.0.iter().map(entry).collect::<Vec<_>>().join(",")
-    }
-}
-
 /// Writes a notice for each index that still lacks records of its journal.
 fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
@@ -169,25 +141,6 @@ fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
         })
     };
     answers.iter().filter_map(note).collect()
-}
-
-/// Merges the trees of all journals, newest first, and keeps at most `limit` trees. `cursor` is the
-/// place at which this page of the list begins.
-fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: usize) -> TreePage {
-    let mut rows: Vec<(u32, ListedTree)> = Vec::new();
-    for (partition, trees) in answers {
-        rows.extend(trees.into_iter().map(|tree| (partition, tree)));
-    }
-    rows.sort_by_key(|(_, tree)| std::cmp::Reverse(tree.updated));
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    for (partition, tree) in &rows {
-        cursor.0.insert(*partition, tree.head);
-    }
-    TreePage {
-        trees: rows.into_iter().map(|(_, tree)| tree).collect(),
-        next: has_more.then(|| cursor.write()),
-    }
 }
 
 fn content(
@@ -215,7 +168,7 @@ fn rows(query: &UrlQuery, list: &TreePage, lane: &TreePage) -> Markup {
             section.needs-you aria-labelledby="needs-you" {
                 h2 #needs-you { "Needs you" }
                 (table(&lane.trees, "Threads that wait for a person"))
-                @if lane.next.is_some() {
+                @if lane.has_more {
                     p.pages {
                         a href=(query.with("needs_you", Some("on")).link(PATH)) {
                             "All threads that wait for a person"
@@ -240,8 +193,10 @@ fn pages(query: &UrlQuery, list: &TreePage) -> Markup {
             @if query.get("before").is_some() {
                 a href=(query.with("before", None).link(PATH)) { "Newest threads" }
             }
-            @if let Some(next) = &list.next {
-                a rel="next" href=(query.with("before", Some(next)).link(PATH)) { "Older threads" }
+            @if let Some(next) = list.next() {
+                a rel="next" href=(query.with("before", Some(&next.to_string())).link(PATH)) {
+                    "Older threads"
+                }
             }
         }
     }
@@ -283,7 +238,7 @@ fn checkbox(query: &UrlQuery, name: &str, label: &str) -> Markup {
     }
 }
 
-fn table(trees: &[ListedTree], caption: &str) -> Markup {
+fn table(trees: &[PagedTree], caption: &str) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
             table.threads.cards {
@@ -303,7 +258,7 @@ fn table(trees: &[ListedTree], caption: &str) -> Markup {
                     }
                 }
                 tbody {
-                    @for tree in trees { (row(tree)) }
+                    @for paged in trees { (row(&paged.tree)) }
                 }
             }
         }
@@ -346,16 +301,6 @@ fn row(tree: &ListedTree) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cursor_names_a_position_of_each_partition() {
-        let cursor = PageCursor::parse("0:1200,3:7").unwrap();
-        assert_eq!(cursor.0.get(&3), Some(&Position(7)));
-        assert_eq!(cursor.write(), "0:1200,3:7");
-        for text in ["", "12", "0:", ":1", "0:1,", "a:1", "0:-1"] {
-            assert_eq!(PageCursor::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_wrong_filter_is_named() {

@@ -91,6 +91,67 @@ fn pages_by_cursor_hold_every_tree_once() {
     assert!(advice.contains("--before "), "{advice}");
 }
 
+/// A journal of two partitions whose trees take turns. The trees of partition 0 have many records,
+/// so a position of partition 0 says nothing about partition 1.
+fn two_partitions() -> Place {
+    let mut script = Script::default();
+    let mut partitions = [vec![script.boot(1)], vec![script.boot(1)]];
+    for number in 0..3 {
+        partitions[0].extend(research(&mut script, &format!("sess-zero000{number}")));
+        partitions[1].push(script.question(&thread(&format!("sess-one0000{number}")), "When?").1);
+    }
+
+    let all = Place::new();
+    for (partition, mut records) in partitions.into_iter().enumerate() {
+        let journal = Place::with(&mut records);
+        let directory = all.data().join(format!("p{partition}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        for file in std::fs::read_dir(journal.data()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), directory.join(file.file_name())).unwrap();
+        }
+    }
+    all
+}
+
+/// With several partitions, the cursor of each page leads to all older trees, and to no other.
+#[test]
+fn pages_of_several_partitions_hold_every_tree_once() {
+    let place = two_partitions();
+    let all = listed(&place, &["--limit", "100"]);
+    assert_eq!(all, "zero0000 one00000 zero0001 one00001 zero0002 one00002");
+
+    for limit in 1..=5 {
+        let limit = limit.to_string();
+        let mut pages = vec![listed(&place, &["--limit", &limit])];
+        let mut cursor = cursor_of(&place, &["--limit", &limit]);
+        while let Some(before) = cursor {
+            pages.insert(0, listed(&place, &["--limit", &limit, "--before", &before]));
+            cursor = cursor_of(&place, &["--limit", &limit, "--before", &before]);
+        }
+        assert_eq!(pages.join(" ").trim(), all, "pages of {limit}");
+    }
+
+    let advice = text(&organism(&place, &["threads", "--limit", "1"]).stderr);
+    let cursor = cursor_of(&place, &["--limit", "1"]).unwrap();
+    assert!(advice.contains(&format!("--before {cursor}")), "{advice}");
+    for wrong in ["3950", "0:12,2:7", "0:", "-1"] {
+        let before = format!("--before={wrong}");
+        let refused = organism(&place, &["threads", &before]);
+        assert_eq!(refused.status.code(), Some(2), "{wrong}");
+        let why = text(&refused.stderr);
+        assert!(why.contains("0:1200,1:800") || why.contains("no partition 2 here"), "{why}");
+    }
+}
+
+/// The cursor of a page's first line; `None` if the page is empty.
+fn cursor_of(place: &Place, args: &[&str]) -> Option<String> {
+    let output = organism(place, &[&["threads", "--json"], args].concat());
+    let lines = text(&output.stdout);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next()?).unwrap();
+    Some(first["cursor"].as_str().unwrap().to_owned())
+}
+
 /// Issue 17, 4.1: cost, tokens, refusals and first words are columns.
 #[test]
 fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
