@@ -60,7 +60,8 @@ pub use report::{
 };
 pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
 pub use retry_messages::{
-    EarlierAttempt, RetryMessage, earlier_attempts, retry_messages, retry_messages_with_id,
+    EarlierAttempt, RetryMessage, RetryMessagePage, earlier_attempts, retry_message_page,
+    retry_messages, retry_messages_with_id,
 };
 pub use retry_source::{
     RetryError, RetryObstacle, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::index::{
-    Error, IndexReader, IndexedAttempt, MessageSelector, RetryCandidate, RetryFilter,
+    Error, IndexReader, IndexedAttempt, MessageSelector, RetryCandidate, RetryCursor, RetryFilter,
 };
 use crate::limits;
 use crate::thread::Input;
@@ -42,6 +42,14 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
+/// A page of the list of requests that can be retried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryMessagePage {
+    pub messages: Vec<RetryMessage>,
+    /// Cursor of the next page; `None` if this page is the last one.
+    pub next: Option<RetryCursor>,
+}
+
 /// Returns requests of clients, oldest first. Each request failed or was refused, and no operator
 /// has retried it. Returns at most `most` requests.
 pub fn retry_messages(
@@ -49,11 +57,30 @@ pub fn retry_messages(
     filter: &RetryFilter,
     most: usize,
 ) -> Result<Vec<RetryMessage>, Error> {
-    let mut found = Vec::new();
-    for candidate in index.retry_candidates(filter, most)? {
-        found.extend(retry_message(index, candidate)?);
+    Ok(retry_message_page(index, filter, RetryCursor::first(index), most)?.messages)
+}
+
+/// Returns one page of the requests that [`retry_messages`] returns. The page begins at `cursor`
+/// and has at most `rows` requests. It has fewer, and may even be empty, if the journal no longer
+/// has the records of some requests; more pages may follow nevertheless.
+pub fn retry_message_page(
+    index: &IndexReader,
+    filter: &RetryFilter,
+    cursor: RetryCursor,
+    rows: usize,
+) -> Result<RetryMessagePage, Error> {
+    // One more candidate shows whether there is a next page.
+    let mut candidates = index.retry_candidates(filter, cursor, rows.saturating_add(1))?;
+    let has_more = candidates.len() > rows;
+    candidates.truncate(rows);
+    let end = candidates.last().map(|candidate| cursor.after(candidate));
+    let next = end.filter(|_| has_more);
+
+    let mut messages = Vec::new();
+    for candidate in candidates {
+        messages.extend(retry_message(index, candidate)?);
     }
-    Ok(found)
+    Ok(RetryMessagePage { messages, next })
 }
 
 /// Returns the messages whose ids match `prefix`, even if they cannot be retried.
@@ -64,6 +91,7 @@ pub fn retry_messages_with_id(
     let mut found = Vec::new();
     for message in index.messages_with_id(prefix, limits::CANDIDATES_MAX)? {
         let candidate = RetryCandidate {
+            n: 0,
             message: message.id,
             position: message.position,
             sender: message.from.clone(),

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Time;
+use crate::ids::Position;
 use crate::index::{self, IndexReader, IndexedPause};
 use crate::journal::partitions_in;
 
@@ -80,13 +81,24 @@ pub fn read<T>(
     bar.finish_and_clear();
     let answer = answer.map_err(|error| failed(place, data, error))?;
     if let Some((position, last)) = behind {
+        note_behind(data, position, last);
+    }
+    note_pauses(&pauses);
+    Ok(answer)
+}
+
+/// Prints a note that the index of the journal in `data` lacks records. Prints the note only once
+/// for each journal, even if the command reads the index page by page.
+fn note_behind(data: &Path, position: Position, last: Position) {
+    // Locked briefly: the pages of one command are read one after another.
+    static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.insert(data.to_owned()) {
         note!(
             "the index is at record {position} of {last}, because its writer has not caught up; \
              later records are missing from this answer"
         );
     }
-    note_pauses(&pauses);
-    Ok(answer)
 }
 
 /// Prints a note about each pause in force. Prints each note only once, even if the command reads

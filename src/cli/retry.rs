@@ -7,6 +7,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tokio::runtime::Runtime;
 
 use crate::audit::EarlierAttempt;
 use crate::envelope::Refusal;
@@ -17,7 +18,7 @@ use crate::organism::OrganismClient;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
 
-use self::candidates::NamedMessage;
+use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
 use super::render::{clean, put};
@@ -84,71 +85,100 @@ type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let data = reach.data().to_owned();
-    let named = if args.messages.is_empty() {
+    let mut selected = if args.messages.is_empty() {
         let filter = RetryFilter {
             listener: args.listener.clone(),
             reason: args.reason.clone(),
             is_unretriable: false,
         };
-        note_unretriable(&candidates::matching(
-            &data,
-            &RetryFilter { is_unretriable: true, ..filter.clone() },
-        )?);
-        candidates::matching(&data, &filter)?
+        let unretriable = RetryFilter { is_unretriable: true, ..filter.clone() };
+        note_unretriable(&candidates::matching(&data, &unretriable, limits::RETRIES_MAX)?);
+        if !args.all {
+            let is_filtered = args.listener.is_some() || args.reason.is_some();
+            let listed = candidates::matching(&data, &filter, limits::RETRIES_MAX)?;
+            return list(&listed, args.json, is_filtered);
+        }
+        SelectedMessages::Pages(MatchingPages::new(&data, filter, limits::RETRIES_MAX))
     } else {
         let named = args.messages.iter().map(|id| candidates::named(&data, id));
-        named.collect::<anyhow::Result<Vec<_>>>()?
+        SelectedMessages::Named(named.collect::<anyhow::Result<Vec<_>>>()?)
     };
-    if args.messages.is_empty() && !args.all {
-        let is_filtered = args.listener.is_some() || args.reason.is_some();
-        return list(&named, args.json, is_filtered);
-    }
-    if named.is_empty() {
+    let first = selected.next_page()?;
+    if first.is_empty() {
         note!("no request of a client matches that failed or was refused, and was not retried");
         return Ok(CommandExit::Done.into());
     }
 
     let signer = args.decision.signer()?;
     let is_own = reach.starts_organism();
-    let exit = startup::runtime()?.block_on(async {
-        let organism = reach.client().await?;
-        let session = RetrySession { organism: &organism, signer: signer.as_ref(), args: &args };
-        let exit = session.retry_all(&named).await;
-        organism.close().await?;
-        exit
-    })?;
+    let runtime = startup::runtime()?;
+    let organism = runtime.block_on(reach.client())?;
+    let mut session = RetrySession::new(&organism, signer.as_ref(), &args);
+    let exit = session.retry_pages(&runtime, first, &mut selected);
+    runtime.block_on(organism.close())?;
+    let exit = exit?;
     if is_own {
         note!("no organism was running; the work goes on with `organism run`");
     }
     Ok(exit.into())
 }
 
+/// The messages that one command retries.
+enum SelectedMessages {
+    /// Messages whose ids the command line contains.
+    Named(Vec<NamedMessage>),
+    /// All messages that match a filter.
+    Pages(MatchingPages),
+}
+
+impl SelectedMessages {
+    /// Returns the next messages to retry. Returns none if there are no more.
+    fn next_page(&mut self) -> anyhow::Result<Vec<NamedMessage>> {
+        match self {
+            Self::Named(messages) => Ok(std::mem::take(messages)),
+            Self::Pages(pages) => pages.next_page(),
+        }
+    }
+}
+
 /// Prints a note for each message that the command leaves out because a retry can never succeed.
-fn note_unretriable(named: &[NamedMessage]) {
-    for NamedMessage { message, .. } in named.iter().take(limits::CANDIDATES_MAX) {
+fn note_unretriable(unretriable: &OldestMatches) {
+    let messages = &unretriable.messages;
+    for NamedMessage { message, .. } in messages.iter().take(limits::CANDIDATES_MAX) {
         if let Some(obstacle) = &message.obstacle {
             note!("{}: left out: {}", message.id, clean(&obstacle.to_string()));
         }
     }
-    let more = named.len().saturating_sub(limits::CANDIDATES_MAX);
+    let more = messages.len().saturating_sub(limits::CANDIDATES_MAX);
     if more > 0 {
-        note!("left out: {more} more whose retry cannot succeed either");
+        let bound = if unretriable.has_more { "at least " } else { "" };
+        note!("left out: {bound}{more} more whose retry cannot succeed either");
     }
 }
 
 /// Lists the messages that `--all` would retry.
-fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Result<ExitCode> {
+fn list(listed: &OldestMatches, is_json: bool, is_filtered: bool) -> anyhow::Result<ExitCode> {
+    let named = &listed.messages;
     if is_json {
         for message in named {
             print_json(message, "listed", |output| {
                 output.reason = Some(message.message.reason.clone())
             })?;
         }
-        return Ok(CommandExit::Done.into());
+    } else {
+        put(&candidates::draw(named))?;
     }
 
-    put(&candidates::draw(named))?;
+    if listed.has_more {
+        note!(
+            "there are more than these {}; `organism retry --all` with the same options retries \
+             them, too, and --reason or --listener list fewer",
+            named.len()
+        );
+        return Ok(CommandExit::Done.into());
+    }
     match named.len() {
+        _ if is_json => {}
         0 if is_filtered => {
             note!("no request matches these conditions; `organism retry` alone lists all");
         }
@@ -164,27 +194,57 @@ struct RetrySession<'a> {
     organism: &'a OrganismClient,
     signer: Option<&'a OperatorSigner>,
     args: &'a Args,
+    /// Exit code of the first retry that failed.
+    exit: CommandExit,
+    /// Number of messages that `--all` left out, because each needs a confirmation.
+    left_out: u64,
 }
 
-impl RetrySession<'_> {
-    /// Retries the messages one after another. Returns the exit code of the first retry that
-    /// failed.
-    async fn retry_all(&self, named: &[NamedMessage]) -> anyhow::Result<CommandExit> {
-        let mut exit = CommandExit::Done;
-        let mut left_out = 0;
+impl<'a> RetrySession<'a> {
+    fn new(
+        organism: &'a OrganismClient,
+        signer: Option<&'a OperatorSigner>,
+        args: &'a Args,
+    ) -> Self {
+        Self { organism, signer, args, exit: CommandExit::Done, left_out: 0 }
+    }
+
+    /// Retries the messages of the page `first`, and of all pages that follow in `selected`.
+    /// Returns the exit code of the first retry that failed.
+    fn retry_pages(
+        &mut self,
+        runtime: &Runtime,
+        first: Vec<NamedMessage>,
+        selected: &mut SelectedMessages,
+    ) -> anyhow::Result<CommandExit> {
+        let mut page = first;
+        while !page.is_empty() {
+            runtime.block_on(self.retry_all(&page))?;
+            // Read outside of the runtime, because the read of an index blocks.
+            page = selected.next_page()?;
+        }
+        if self.left_out > 0 {
+            note!(
+                "left out: {}, each of which needs `organism retry MESSAGE --again`",
+                self.left_out
+            );
+        }
+        Ok(self.exit)
+    }
+
+    /// Retries the messages one after another.
+    async fn retry_all(&mut self, named: &[NamedMessage]) -> anyhow::Result<()> {
         for message in named {
             let result = self.retry(message).await?;
             let is_unconfirmed = matches!(&result, Ok(Ok(RetryReport::Unconfirmed { .. })));
-            left_out += u32::from(is_unconfirmed);
+            let is_left_out = self.args.all && is_unconfirmed;
+            self.left_out += u64::from(is_left_out);
             let own = self.print(message, &result)?;
-            if exit == CommandExit::Done && !(self.args.all && is_unconfirmed) {
-                exit = own;
+            if self.exit == CommandExit::Done && !is_left_out {
+                self.exit = own;
             }
         }
-        if self.args.all && left_out > 0 {
-            note!("left out: {left_out}, each of which needs `organism retry MESSAGE --again`");
-        }
-        Ok(exit)
+        Ok(())
     }
 
     /// Retries one message. If the retry needs a confirmation, asks the person at the terminal.

@@ -70,7 +70,7 @@ pub use overview::{ErrorCount, ListedAction, ListedError};
 pub use pauses::{IndexedPause, PausedPart};
 pub use reader::{IndexReader, read, read_if_current};
 pub use reader_pool::IndexReaderPool;
-pub use retryable::{RetryCandidate, RetryFilter};
+pub use retryable::{RetryCandidate, RetryCursor, RetryFilter};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;

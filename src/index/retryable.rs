@@ -1,7 +1,7 @@
 //! Finds the client requests that an operator may retry. These are requests that failed or were
 //! refused.
 
-use rusqlite::Row;
+use rusqlite::{Row, ToSql};
 
 use crate::clock::Time;
 use crate::envelope::RefusalRule;
@@ -14,6 +14,9 @@ use super::{Error, IndexReader, MessageSelector};
 /// A request of a client that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
+    /// Number of the request among all messages and refusals, in the order of the journal. Zero if
+    /// an operator named the message by its id.
+    pub n: i64,
     pub message: MessageId,
     /// Position of the record that contains the request.
     pub position: Position,
@@ -39,11 +42,35 @@ pub struct RetryFilter {
     pub is_unretriable: bool,
 }
 
+/// The place in the list of candidates at which a page begins. The list has only requests that were
+/// on record when its first page was read. So a command that retries page after page never meets
+/// the messages that it has sent itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryCursor {
+    /// Number of the last candidate of the page before; zero for the first page.
+    after: i64,
+    /// Last record with a candidate.
+    last: Position,
+}
+
+impl RetryCursor {
+    /// Returns the cursor of the first page.
+    pub fn first(index: &IndexReader) -> Self {
+        Self { after: 0, last: index.last() }
+    }
+
+    /// Returns the cursor of the page that begins after `candidate`.
+    #[must_use]
+    pub fn after(self, candidate: &RetryCandidate) -> Self {
+        Self { after: candidate.n, ..self }
+    }
+}
+
 /// Builds the query for refused submissions. `rows` is the SQL text after `INDEXED BY`: the name of
 /// an index on `refusal_row`, followed by a `WHERE` clause that selects rows.
 fn refused(rows: &str) -> String {
     format!(
-        "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
+        "SELECT c.id, c.position, s.text, NULL, u.text, c.time, c.n FROM \
          (SELECT submission id, n, position, sender, rule, time, bytes FROM refusal_row \
          INDEXED BY {rows}) c \
          CROSS JOIN name s ON s.n = c.sender CROSS JOIN name u ON u.n = c.rule"
@@ -58,9 +85,9 @@ const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.messag
                            AND a.action = 'retry' AND a.accepted)";
 
 impl IndexReader {
-    /// Returns the first `most` failed or refused requests of clients, oldest first. Leaves out
-    /// requests that an operator has already retried. Also leaves out calls that listeners made,
-    /// because the calling listeners handle such failures themselves.
+    /// Returns the first `most` failed or refused requests of clients from `cursor` on, oldest
+    /// first. Leaves out requests that an operator has already retried. Also leaves out calls that
+    /// listeners made, because the calling listeners handle such failures themselves.
     ///
     /// # Errors
     ///
@@ -68,38 +95,44 @@ impl IndexReader {
     pub fn retry_candidates(
         &self,
         filter: &RetryFilter,
+        cursor: RetryCursor,
         most: usize,
     ) -> Result<Vec<RetryCandidate>, Error> {
         let RetryFilter { listener, reason, is_unretriable } = filter;
+        let RetryCursor { after, last } = cursor;
         // Few of all rows may match, so only the first ones are tested. -1 is no limit.
         let tested = if *is_unretriable { limits::RETRIES_TESTED } else { -1 };
         let sql = format!(
-            "SELECT c.id, m.position, s.text, l.text, coalesce(f.text, c.how), m.time \
-             FROM (SELECT * FROM call_row INDEXED BY call_failed WHERE how = 'failed' \
+            "SELECT c.id, m.position, s.text, l.text, coalesce(f.text, c.how), m.time, c.n \
+             FROM (SELECT * FROM call_row INDEXED BY call_failed WHERE how = 'failed' AND n > ?5 \
              ORDER BY n LIMIT {tested}) c CROSS JOIN message_row m ON m.n = c.n \
              CROSS JOIN thread_row t ON t.n = c.thread \
              CROSS JOIN name s ON s.n = m.sender CROSS JOIN name l ON l.n = c.listener \
              LEFT JOIN name f ON f.n = c.fault \
              WHERE t.tree = t.n AND m.sender = t.requested_by \
              AND (?1 IS NULL OR l.text = ?1) AND (?2 IS NULL OR coalesce(f.text, c.how) = ?2) \
-             AND m.redacted = ?3 AND {NOT_RETRIED} ORDER BY c.n LIMIT ?4"
+             AND m.redacted = ?3 AND m.position <= ?6 AND {NOT_RETRIED} ORDER BY c.n LIMIT ?4"
         );
-        let mut found = self.rows(&sql, &[listener, reason, is_unretriable, &most], candidate)?;
+        let values: [&dyn ToSql; 6] = [listener, reason, is_unretriable, &most, &after, &last.0];
+        let mut found = self.rows(&sql, &values, candidate)?;
         // A refused request has called no listener.
         if listener.is_none() {
             let whole = limits::REFUSAL_HEAD_BYTES;
             let text_rules = text_rules();
-            let rows =
-                format!("refusal_submitted WHERE submission IS NOT NULL ORDER BY n LIMIT {tested}");
+            let rows = format!(
+                "refusal_submitted WHERE submission IS NOT NULL AND n > ?4 ORDER BY n LIMIT {tested}"
+            );
             let refused = refused(&rows);
             let sql = format!(
                 "{refused} WHERE u.text NOT IN {LEFT_TO_CLIENTS} AND (?1 IS NULL OR u.text = ?1) \
-                 AND (c.bytes > {whole} OR u.text IN ({text_rules})) = ?2 AND {NOT_RETRIED} \
-                 ORDER BY c.n LIMIT ?3"
+                 AND (c.bytes > {whole} OR u.text IN ({text_rules})) = ?2 AND c.position <= ?5 \
+                 AND {NOT_RETRIED} ORDER BY c.n LIMIT ?3"
             );
-            found.extend(self.rows(&sql, &[reason, is_unretriable, &most], candidate)?);
+            let values: [&dyn ToSql; 5] = [reason, is_unretriable, &most, &after, &last.0];
+            found.extend(self.rows(&sql, &values, candidate)?);
         }
-        found.sort_by_key(|candidate| candidate.position);
+        // Messages and refusals are numbered together.
+        found.sort_by_key(|candidate| candidate.n);
         found.truncate(most);
         Ok(found)
     }
@@ -129,5 +162,6 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<RetryCandidate> {
         listener: row.get(3)?,
         reason: row.get(4)?,
         time: Time(row.get(5)?).to_string(),
+        n: row.get(6)?,
     })
 }

@@ -124,7 +124,8 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 /// the message's cause, the cause of that cause, and so on. The number is larger than the maximum
 /// depth of nested calls.
 pub const CAUSES_MAX: usize = 1_000;
-/// Maximum messages that one `organism retry` command shows or sends again.
+/// Maximum messages of a journal that `organism retry` lists, and that `organism retry --all` reads
+/// from the index at once.
 pub const RETRIES_MAX: usize = 1_000;
 /// Maximum number of failed calls, and of refusals, that a search for unretriable requests
 /// examines, oldest first. A request is unretriable if no retry of it can succeed.

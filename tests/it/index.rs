@@ -8,6 +8,7 @@ mod json_outputs;
 mod message;
 mod queries;
 mod reader_pool;
+mod retries;
 mod rows;
 mod search;
 mod sums;

@@ -1,14 +1,14 @@
 //! Finds the messages to retry. The command line contains the ids of messages, or a filter such as
 //! the reason of the failure.
 
-use std::path::Path;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 
 use crate::audit::{
-    EarlierAttempt, RetryMessage, earlier_attempts, retry_messages, retry_messages_with_id,
+    EarlierAttempt, RetryMessage, earlier_attempts, retry_message_page, retry_messages_with_id,
 };
-use crate::index::{self, IndexReader, MessageSelector, RetryFilter};
+use crate::index::{self, IndexReader, MessageSelector, RetryCursor, RetryFilter};
 use crate::journal::partitions_in;
-use crate::limits;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::indexed;
@@ -59,11 +59,69 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })
 }
 
-/// Finds the client requests that failed or were refused, and that match the filter.
-pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMessage>> {
-    read_each(data, &mut |index, partition| {
-        named_of(index, partition, retry_messages(index, filter, limits::RETRIES_MAX)?)
-    })
+/// The oldest requests of each journal that match a filter.
+#[derive(Debug)]
+pub struct OldestMatches {
+    pub messages: Vec<NamedMessage>,
+    /// Whether a journal has more requests that match.
+    pub has_more: bool,
+}
+
+/// Finds the client requests that failed or were refused, and that match the filter. Finds at most
+/// `most` requests in each journal, the oldest ones.
+pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Result<OldestMatches> {
+    let mut has_more = false;
+    let messages = read_each(data, &mut |index, partition| {
+        let page = retry_message_page(index, filter, RetryCursor::first(index), most)?;
+        has_more |= page.next.is_some();
+        named_of(index, partition, page.messages)
+    })?;
+    Ok(OldestMatches { messages, has_more })
+}
+
+/// The requests that a filter selects in all journals, page by page. A page has the requests of one
+/// journal, the oldest ones first. Each request is on one page, even if it cannot be retried and so
+/// matches the filter again. Requests that are recorded after the first page of their journal was
+/// read are on no page.
+pub struct MatchingPages {
+    filter: RetryFilter,
+    /// Maximum number of requests on a page.
+    rows: usize,
+    /// The journals that have pages left, each with its partition.
+    journals: VecDeque<(u32, PathBuf)>,
+    /// Begin of the next page in the first of `journals`; `None` before the journal's first page.
+    cursor: Option<RetryCursor>,
+}
+
+impl MatchingPages {
+    pub fn new(data: &Path, filter: RetryFilter, rows: usize) -> Self {
+        let journals = partitions_in(data)
+            .into_iter()
+            .map(|(partition, journal)| (partition.unwrap_or_default(), journal))
+            .collect();
+        Self { filter, rows, journals, cursor: None }
+    }
+
+    /// Reads the next page that has requests. Returns no requests if all pages were read.
+    pub fn next_page(&mut self) -> anyhow::Result<Vec<NamedMessage>> {
+        while let Some((partition, journal)) = self.journals.front() {
+            let begin = self.cursor;
+            let (messages, next) = indexed::read(&place(journal), journal, &mut |index| {
+                let cursor = begin.unwrap_or_else(|| RetryCursor::first(index));
+                let page = retry_message_page(index, &self.filter, cursor, self.rows)?;
+                Ok((named_of(index, *partition, page.messages)?, page.next))
+            })?;
+
+            self.cursor = next;
+            if next.is_none() {
+                self.journals.pop_front();
+            }
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+        }
+        Ok(Vec::new())
+    }
 }
 
 /// Draws a table with one row for each of the messages.
@@ -91,13 +149,17 @@ type NamedQuery<'q> =
     &'q mut dyn FnMut(&mut IndexReader, u32) -> Result<Vec<NamedMessage>, index::Error>;
 
 fn read_each(data: &Path, query: NamedQuery<'_>) -> anyhow::Result<Vec<NamedMessage>> {
-    let place = JournalTarget { config: None, data: Some(data.to_owned()), state: None };
+    let place = place(data);
     let mut found = Vec::new();
     for (partition, journal) in partitions_in(data) {
         let partition = partition.unwrap_or_default();
         found.extend(indexed::read(&place, &journal, &mut |index| query(index, partition))?);
     }
     Ok(found)
+}
+
+fn place(data: &Path) -> JournalTarget {
+    JournalTarget { config: None, data: Some(data.to_owned()), state: None }
 }
 
 fn named_of(
@@ -110,4 +172,81 @@ fn named_of(
         Ok(NamedMessage { message, partition, attempts })
     });
     named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::{Refusal, RefusalRule};
+    use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+    use crate::journal::Journal as _;
+    use crate::journal::sqlite::SqliteJournal;
+    use crate::thread::{Fact, Input, Record, Verdict};
+
+    /// The record of a submission that the gate refused. The id of its message is `number`.
+    fn refused(number: u8) -> Record {
+        let text = b"<ping/>";
+        let sender = ListenerName::operator();
+        let refusal = Refusal::new(RefusalRule::NotInVocabulary, "it is unknown", text);
+        Record {
+            position: Position(0),
+            tree: ThreadId::organism(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(i64::from(number)),
+            input: Input::Submitted {
+                id: MessageId(Uuid::from_u128(number.into())),
+                client: sender.clone(),
+                thread: None,
+                suggested: None,
+                key: None,
+                verdict: Verdict::Refused(Digest::of(text)),
+            },
+            facts: vec![Fact::Refused { sender, thread: None, call: None, refusal }],
+        }
+    }
+
+    fn append(home: &Path, records: impl Iterator<Item = u8>) {
+        let data = home.join("data");
+        let state = home.join("state");
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        let mut records: Vec<_> = records.map(refused).collect();
+        journal.append(&mut records).unwrap();
+        journal.close(Time(100)).unwrap();
+    }
+
+    fn numbers(page: &[NamedMessage]) -> Vec<u128> {
+        page.iter().map(|named| named.message.id.0.as_u128()).collect()
+    }
+
+    /// The first candidates still match after they were met, as if each needed a confirmation or
+    /// was refused again. They must not keep back the later candidates.
+    #[test]
+    fn pages_have_each_candidate_once_and_none_that_is_recorded_later() {
+        let home = tempfile::tempdir().unwrap();
+        append(home.path(), 1..=5);
+        let mut pages = MatchingPages::new(&home.path().join("data"), RetryFilter::default(), 2);
+        assert_eq!(numbers(&pages.next_page().unwrap()), [1, 2]);
+
+        // A retry that fails is a new candidate, which this command must not send again.
+        append(home.path(), 6..=7);
+        assert_eq!(numbers(&pages.next_page().unwrap()), [3, 4]);
+        assert_eq!(numbers(&pages.next_page().unwrap()), [5]);
+        assert_eq!(numbers(&pages.next_page().unwrap()), []);
+    }
+
+    #[test]
+    fn a_list_that_ends_early_states_that_there_are_more() {
+        let home = tempfile::tempdir().unwrap();
+        append(home.path(), 1..=3);
+        let data = home.path().join("data");
+        let listed = |most| matching(&data, &RetryFilter::default(), most).unwrap();
+        assert_eq!(numbers(&listed(2).messages), [1, 2]);
+        assert!(listed(2).has_more);
+        assert_eq!(numbers(&listed(3).messages), [1, 2, 3]);
+        assert!(!listed(3).has_more);
+    }
 }
