@@ -1,6 +1,6 @@
 //! A page of the list of thread trees, merged from the journals of all partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::Position;
 use crate::index::ListedTree;
@@ -76,26 +76,44 @@ impl TreePage {
         mut cursor: PageCursor,
         limit: usize,
     ) -> Self {
-        let partitions = partitions.into_iter();
-        let mut trees: Vec<(u32, ListedTree)> = partitions
-            .flat_map(|(partition, trees)| trees.into_iter().map(move |tree| (partition, tree)))
-            .collect();
-        // The sort is stable, so the trees of each partition stay in the order of their positions.
-        trees.sort_by_key(|(_, tree)| std::cmp::Reverse(tree.updated));
-        let has_more = trees.len() > limit;
-        trees.truncate(limit);
+        let mut partitions: Vec<(u32, VecDeque<ListedTree>)> =
+            partitions.into_iter().map(|(partition, trees)| (partition, trees.into())).collect();
 
-        let trees = trees.into_iter().map(|(partition, tree)| {
-            cursor.0.insert(partition, tree.head);
-            PagedTree { tree, next: cursor.clone() }
-        });
-        Self { trees: trees.collect(), has_more }
+        let mut page = Self { trees: Vec::new(), has_more: false };
+        while let Some((partition, trees)) = partition_with_newest(&mut partitions) {
+            if page.trees.len() == limit {
+                page.has_more = true;
+                break;
+            }
+            if let Some(tree) = trees.pop_front() {
+                cursor.0.insert(*partition, tree.head);
+                page.trees.push(PagedTree { tree, next: cursor.clone() });
+            }
+        }
+        page
     }
 
     /// Returns the cursor of the next page; `None` if this page is the last one.
     pub fn next(&self) -> Option<&PageCursor> {
         self.trees.last().filter(|_| self.has_more).map(|paged| &paged.next)
     }
+}
+
+/// Returns the partition whose first tree changed last, of the partitions that have trees left. The
+/// order within a partition is that of the positions, which a cursor needs; if the clock of a host
+/// was set back, the times have another order.
+fn partition_with_newest(
+    partitions: &mut [(u32, VecDeque<ListedTree>)],
+) -> Option<&mut (u32, VecDeque<ListedTree>)> {
+    let mut newest: Option<&mut (u32, VecDeque<ListedTree>)> = None;
+    for other in partitions {
+        let updated = other.1.front().map(|tree| tree.updated);
+        // Of equal times, the tree of the lower partition comes first.
+        if updated > newest.as_ref().and_then(|known| known.1.front().map(|tree| tree.updated)) {
+            newest = Some(other);
+        }
+    }
+    newest
 }
 
 #[cfg(test)]
@@ -145,20 +163,35 @@ mod tests {
         TreePage::merge(found.collect::<Vec<_>>(), cursor.clone(), limit)
     }
 
+    /// The times of the trees on all pages of `limit` trees, in the order of the pages.
+    fn paged(partitions: &[Vec<ListedTree>; 2], limit: usize) -> Vec<i64> {
+        let mut times = Vec::new();
+        let mut next = Some(PageCursor::default());
+        while let Some(cursor) = next {
+            let page = page(partitions, &cursor, limit);
+            times.extend(page.trees.iter().map(|paged| paged.tree.updated.0));
+            next = page.next().cloned();
+        }
+        times
+    }
+
     #[test]
     fn pages_of_two_partitions_hold_every_tree_once() {
         let busy = (0..9).rev().map(|n| tree(900_000 + n, 10 * i64::try_from(n).unwrap()));
         let quiet = [tree(4_000, 65), tree(3_950, 62), tree(12, 5)];
         let partitions = [busy.collect(), quiet.to_vec()];
+        let all = [80, 70, 65, 62, 60, 50, 40, 30, 20, 10, 5, 0];
         for limit in 1..=13 {
-            let mut times = Vec::new();
-            let mut next = Some(PageCursor::default());
-            while let Some(cursor) = next {
-                let page = page(&partitions, &cursor, limit);
-                times.extend(page.trees.iter().map(|paged| paged.tree.updated.0));
-                next = page.next().cloned();
-            }
-            assert_eq!(times, [80, 70, 65, 62, 60, 50, 40, 30, 20, 10, 5, 0], "{limit}");
+            assert_eq!(paged(&partitions, limit), all, "{limit}");
+        }
+    }
+
+    #[test]
+    fn pages_hold_every_tree_once_although_a_clock_was_set_back() {
+        let set_back = [tree(4, 50), tree(3, 90), tree(2, 30), tree(1, 80)];
+        let partitions = [set_back.to_vec(), vec![tree(2, 60), tree(1, 40)]];
+        for limit in 1..=7 {
+            assert_eq!(paged(&partitions, limit), [60, 50, 90, 40, 30, 80], "{limit}");
         }
     }
 
