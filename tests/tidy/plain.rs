@@ -93,6 +93,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("counter", "a metric that only rises, as Prometheus has it"),
     ("coverage", "how far a check goes"),
     ("credential", "what proves who connects"),
+    ("cursor", "where the next page of a list begins"),
     ("definition", "a workflow as its author wrote it"),
     ("description", "a text about a thing, for people and models"),
     ("difference", "where two things that are compared are not equal"),
