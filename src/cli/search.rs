@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::audit::{self, SearchRequest, SearchResult, SearchedItem};
 use crate::envelope::{Disposition, MessageKind};
 use crate::index::{HitCount, SearchFilter, check_words};
+use crate::limits;
 use crate::schema::check_expression;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -74,10 +75,12 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, the command exits with 1 if nothing was found.
+/// Runs the search. Like `grep`, the command exits with 1 if nothing was found, also if older
+/// payloads were not read.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;
+    let partitions = results.len();
     let result = merged(results, args.limit);
     if args.count {
         put(&format!("{}\n", result.total.number()))?;
@@ -85,11 +88,33 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         show(&args, &result)?;
     }
 
-    if result.total == HitCount::Exact(0) {
-        note!("nothing matches; a part of a word is found with `*` at its end, or --substring");
-        return Ok(CommandExit::WorkflowFailed.into());
+    note_end(result.total, partitions);
+    match result.total.number() {
+        0 => Ok(CommandExit::WorkflowFailed.into()),
+        _ => Ok(CommandExit::Done.into()),
     }
-    Ok(CommandExit::Done.into())
+}
+
+/// Prints a note if nothing matches, or if older payloads were not read. The notes go to standard
+/// error, so that they are printed with `--json`, too.
+fn note_end(total: HitCount, partitions: usize) {
+    let place = if partitions > 1 { " of each partition" } else { "" };
+    let read = format!(
+        "the newest {} messages and refusals{place} that the other options leave",
+        digits_in_groups(limits::SEARCH_PAYLOADS_MAX as u64)
+    );
+    let next = "to find older matches, pass --until, --since or --thread; `--count` reads all, and \
+                prints their number";
+    match total {
+        HitCount::Exact(0) => {
+            note!("nothing matches; a part of a word is found with `*` at its end, or --substring");
+        }
+        HitCount::AtLeast(0) => {
+            note!("nothing matches among {read}, and no others were read; {next}")
+        }
+        HitCount::AtLeast(_) => note!("only {read} were read; {next}"),
+        HitCount::Exact(_) | HitCount::MoreThan(_) => {}
+    }
 }
 
 fn request(args: &Args) -> anyhow::Result<SearchRequest> {
@@ -179,7 +204,17 @@ fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {
 
 /// Formats a number of results, such as `7,112` or `more than 10,000`.
 fn grouped(total: HitCount) -> String {
-    let digits = total.number().to_string();
+    let text = digits_in_groups(total.number());
+    match total {
+        HitCount::Exact(_) => text,
+        HitCount::MoreThan(_) => format!("more than {text}"),
+        HitCount::AtLeast(_) => format!("{text} or more"),
+    }
+}
+
+/// Formats a number with commas between groups of three digits.
+fn digits_in_groups(number: u64) -> String {
+    let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -187,9 +222,5 @@ fn grouped(total: HitCount) -> String {
         }
         text.push(digit);
     }
-    match total {
-        HitCount::Exact(_) => text,
-        HitCount::MoreThan(_) => format!("more than {text}"),
-        HitCount::AtLeast(_) => format!("{text} or more; narrow the search, or --count all"),
-    }
+    text
 }

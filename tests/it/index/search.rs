@@ -135,9 +135,10 @@ fn wrong_options_are_refused() {
     }
 }
 
-/// Issue 17, 4.2: the total is exact up to 10,000.
+/// Issue 17, 4.2: the total is exact up to 10,000. If a search in payloads has not read all of them,
+/// the output states it, and a search without a match still ends with the exit code for no match.
 #[test]
-fn the_output_states_the_total() {
+fn the_output_states_the_total_and_whether_payloads_were_not_read() {
     let mut script = Script::default();
     let tree = thread("sess-abcdefgh");
     let (asked, first) = script.question(&tree, "Count?");
@@ -164,6 +165,20 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["sheep", "--limit", "2"]), "2 of more than 10,000");
     assert_eq!(last(&["sheep", "--count"]), "11011");
     assert_eq!(last(&["nowhere"]), "");
+
+    let since = ["--since", "2026-11-20"];
+    let unread = |args: &[&str]| {
+        let output = organism(&place, &[&["search"], &since[..], args].concat());
+        let lines = text(&output.stdout).lines().count();
+        (output.status.code(), lines, text(&output.stderr).contains("the newest 10,000 messages"))
+    };
+    // The question is the oldest message, and is not read.
+    assert_eq!(unread(&["--substring", "Count?"]), (Some(1), 0, true));
+    assert_eq!(unread(&["--substring", "Count?", "--json"]), (Some(1), 0, true));
+    assert_eq!(unread(&["--substring", "Count?", "--count"]), (Some(0), 1, false));
+    assert_eq!(unread(&["--substring", "b9 n17<", "--json"]), (Some(0), 1, true));
+    assert_eq!(last(&[&since[..], &["--substring", "b9 n17<"]].concat()), "1 of 1 or more");
+    assert_eq!(unread(&["--substring", "Count?", "--kind", "call"]), (Some(0), 3, false));
 }
 
 /// Issue 17, 4.2: a search within a tree that has more matches than are counted shows the newest
