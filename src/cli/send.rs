@@ -179,14 +179,7 @@ async fn send_each(
 
     bar.finish_and_clear();
     organism.close().await?;
-    note!(
-        "{} sent: {} done,{} {} refused, {} failed",
-        files.len(),
-        tally.done,
-        if tally.held > 0 { format!(" {} held,", tally.held) } else { String::new() },
-        tally.refused,
-        tally.failed
-    );
+    note!("{}", tally.summary(files.len()));
     Ok(tally.exit().into())
 }
 
@@ -200,6 +193,8 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
+    /// Files that the organism refused only for now, because it had no room or was stopping.
+    to_repeat: usize,
     wait: bool,
 }
 
@@ -210,6 +205,7 @@ impl SendTally {
             CommandExit::Done => self.done += 1,
             CommandExit::ApprovalPending => self.held += 1,
             CommandExit::InvalidData => self.refused += 1,
+            CommandExit::TryAgain => self.to_repeat += 1,
             _ => self.failed += 1,
         }
 
@@ -227,12 +223,33 @@ impl SendTally {
         note!("organism: {error:#}");
     }
 
+    /// Describes the results of all `files` on one line, and states whether to repeat the command.
+    fn summary(&self, files: usize) -> String {
+        let Self { done, held, refused, failed, to_repeat, .. } = self;
+        let held = if *held > 0 { format!(" {held} held,") } else { String::new() };
+        let counts = format!("{files} sent: {done} done,{held} {refused} refused, {failed} failed");
+        match to_repeat {
+            0 => counts,
+            n => format!(
+                "{counts}, {n} to send again: repeat the command later; files that were accepted \
+                 are recognised by their keys"
+            ),
+        }
+    }
+
+    /// Returns the exit code for the most serious result. A file to send again counts less than a
+    /// failed or refused file, because repeating the command is enough for it.
     fn exit(&self) -> CommandExit {
-        match (self.failed, self.refused, self.held) {
-            (0, 0, 0) => CommandExit::Done,
-            (0, 0, _) => CommandExit::ApprovalPending,
-            (0, ..) => CommandExit::InvalidData,
-            _ => CommandExit::WorkflowFailed,
+        if self.failed > 0 {
+            CommandExit::WorkflowFailed
+        } else if self.refused > 0 {
+            CommandExit::InvalidData
+        } else if self.to_repeat > 0 {
+            CommandExit::TryAgain
+        } else if self.held > 0 {
+            CommandExit::ApprovalPending
+        } else {
+            CommandExit::Done
         }
     }
 }
@@ -291,4 +308,37 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::envelope::{Refusal, RefusalRule};
+
+    use super::*;
+
+    fn tally_of(rules: &[RefusalRule]) -> SendTally {
+        let mut tally = SendTally::default();
+        for rule in rules {
+            let refusal = Refusal::new(*rule, "refused", b"<say/>");
+            let refused = SubmitUpdate::Refused { refusal, retry_after_ms: None };
+            tally.count(Path::new("in/1.xml"), &[refused], true);
+        }
+        tally
+    }
+
+    #[test]
+    fn files_refused_for_now_are_to_be_sent_again_and_have_not_failed() {
+        let for_now = [RefusalRule::Busy, RefusalRule::Draining, RefusalRule::StorageFull];
+        let tally = tally_of(&for_now);
+        assert_eq!(tally.exit(), CommandExit::TryAgain);
+        let counts = "3 sent: 0 done, 0 refused, 0 failed, 3 to send again: repeat the command";
+        assert!(tally.summary(3).starts_with(counts), "{}", tally.summary(3));
+
+        let held = SendTally { held: 1, ..tally_of(&for_now) };
+        assert_eq!(held.exit(), CommandExit::TryAgain);
+        let refused = tally_of(&[RefusalRule::Busy, RefusalRule::SchemaInvalid]);
+        assert_eq!(refused.exit(), CommandExit::InvalidData);
+        let failed = SendTally { failed: 1, ..tally_of(&for_now) };
+        assert_eq!(failed.exit(), CommandExit::WorkflowFailed);
+    }
 }

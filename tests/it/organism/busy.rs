@@ -35,11 +35,20 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
     let house = House::with(CONFIG);
     let running = house.run();
     // One submission is at the listener, and one waits for it.
-    for n in ["1", "2"] {
-        let sent = house.send_text(&numbered("hold", n), &["--no-wait"]);
-        assert_eq!(sent.code, Some(0), "{sent:?}");
-    }
-    for _ in 0..REFUSED {
+    std::fs::create_dir(house.path("in")).unwrap();
+    let send_each = || house.organism(&["send", "--as", "desk", "--no-wait", "--each", "in"]);
+    let sent = house.send_text(&numbered("hold", "1"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    house.write("in/2.xml", numbered("hold", "2"));
+    let sent = send_each();
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    house.write("in/4.xml", numbered("hold", "4"));
+    let busy = send_each();
+    assert_eq!(busy.code, Some(75), "{busy:?}");
+    let counts = "2 sent: 1 done, 0 refused, 0 failed, 1 to send again: repeat the command";
+    assert!(busy.err.contains(counts), "{busy:?}");
+    for _ in 1..REFUSED {
         let busy = house.send_text(&numbered("hold", "3"), &["--no-wait", "--key", "third"]);
         assert_eq!(busy.code, Some(75), "{busy:?}");
         assert!(busy.err.contains("busy"), "{busy:?}");
@@ -48,6 +57,10 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
     until("both are answered", || (house.recorded("held") == 2).then_some(()));
     let sent = house.send_text(&numbered("hold", "3"), &["--key", "third"]);
     assert_eq!(sent.code, Some(0), "a key that was refused as busy may be used again: {sent:?}");
+    let each = send_each();
+    assert_eq!(each.code, Some(0), "{each:?}");
+    assert!(each.err.contains("2 sent: 2 done, 0 refused, 0 failed\n"), "{each:?}");
+    assert_eq!(house.recorded("hold"), 4, "a file that was accepted is not sent a second time");
     assert_eq!(running.stop(), Some(0));
 
     let inputs = inputs(&house);
