@@ -106,8 +106,8 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, and
-/// the directories on this machine.
+/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, the
+/// directories on this machine, the next times of the schedules, and all notes and warnings.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -120,6 +120,20 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
             "largest": size.largest.as_ref().map(|(name, _)| name),
         })
     });
+    let warnings = config.schemas.warnings().iter().map(|warning| {
+        serde_json::json!({
+            "code": warning.code,
+            "file": warning.file,
+            "line": warning.line,
+            "message": warning.message,
+        })
+    });
+    let schedules = config.schedules.iter().map(|schedule| {
+        serde_json::json!({
+            "name": schedule.name.to_string(),
+            "next": next_time(&schedule.times).map(|time| time.to_string()),
+        })
+    });
     Ok(serde_json::json!({
         "ok": !sizes.iter().any(PromptSize::is_too_large),
         "file": config.file,
@@ -128,7 +142,11 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
         "data": config.data,
         "state": config.state,
         "checkpoints": config.checkpoints,
+        "checkpoints_problem": config.checkpoints.as_deref().and_then(directory_problem),
         "keys_missing": config.keys_missing_here().iter().collect::<Vec<_>>(),
+        "warnings": warnings.collect::<Vec<_>>(),
+        "notes": config.notes,
+        "schedules": schedules.collect::<Vec<_>>(),
         "prompts": prompts.collect::<Vec<_>>(),
         "config": effective,
     }))
@@ -252,15 +270,24 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// Describes a schedule: its times and its client. For fixed times of day, also states when the
-/// schedule runs next. A schedule with an interval has no next time yet, because the interval
-/// begins when the pump starts.
+/// Returns when a schedule with fixed times of day runs next. Returns `None` for a schedule with an
+/// interval: it has no next time yet, because the interval begins when the pump starts.
+fn next_time(times: &ScheduleTimes) -> Option<Time> {
+    match times {
+        ScheduleTimes::Every(_) => None,
+        ScheduleTimes::Daily(_) => Some(times.after(Time::now())),
+    }
+}
+
+/// Describes a schedule: its times and its client, and when the schedule runs next, if that is
+/// known.
 fn schedule(schedule: &Schedule) -> String {
-    let times = match &schedule.times {
-        ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
-        daily @ ScheduleTimes::Daily(_) => {
-            format!("{daily}, next at {}", daily.after(Time::now()))
+    let times = match (&schedule.times, next_time(&schedule.times)) {
+        (ScheduleTimes::Every(interval), _) => {
+            format!("every {}", config::show_duration(*interval))
         }
+        (daily, Some(next)) => format!("{daily}, next at {next}"),
+        (daily, None) => daily.to_string(),
     };
 
     let most = match schedule.concurrency {

@@ -727,3 +727,43 @@ fn a_table_in_a_pipe_is_whole() {
     let wrong = organism(directory.path(), &["schema", "show", "ask", "revew"]);
     assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(2), ""), "{wrong:?}");
 }
+
+/// The JSON of a check has every note and warning that the check prints for people, and the next
+/// time of each schedule.
+#[test]
+fn the_json_of_a_check_has_all_notes_warnings_and_next_times() {
+    let directory = tempfile::tempdir().unwrap();
+    for file in ["researcher.xsd", "turns.recording.xml", "research.payload.xml"] {
+        std::fs::copy(data().join(file), directory.path().join(file)).unwrap();
+    }
+    let lax = data().join("../xsd/hostile/any_lax_everything.xsd");
+    std::fs::copy(lax, directory.path().join("lax.xsd")).unwrap();
+    let config = std::fs::read_to_string(data().join("good-schedules.toml")).unwrap()
+        + "[listeners.lax]\ncommand = [\"true\"]\nschema = \"lax.xsd\"\naccepts = [\"r\"]\n\
+           [journal]\ncheckpoints = \"absent\"\n[telemetry]\nservice = \"x\"\n";
+    let config = config.replace("peers = [\"researcher\"]", "peers = [\"researcher\", \"lax\"]");
+    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+
+    let plain = organism(directory.path(), &["check"]);
+    let notes = text(&plain.stderr);
+    let output = organism(directory.path(), &["check", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let warnings = json["warnings"].as_array().unwrap();
+    let warned: Vec<_> = warnings.iter().map(|warning| warning["code"].as_str()).collect();
+    assert_eq!(warned, [Some("schema-skip"); 2], "{json}");
+    for warning in warnings {
+        let message = warning["message"].as_str().unwrap();
+        let line = format!("note: lax.xsd:{}: {message}", warning["line"]);
+        assert!(notes.contains(&line), "{line} is not in {notes}");
+    }
+
+    assert_eq!(json["notes"].as_array().unwrap().len(), 1, "{json}");
+    for note in [&json["notes"][0], &json["checkpoints_problem"]] {
+        let note = note.as_str().unwrap();
+        assert!(notes.contains(note), "{note} is not in {notes}");
+    }
+    let times: Vec<_> = json["schedules"].as_array().unwrap().iter().collect();
+    assert_eq!(times[0], &serde_json::json!({"name": "often", "next": null}));
+    assert_eq!(times[1]["name"], "weekly");
+    assert!(times[1]["next"].as_str().unwrap().ends_with(":30:00.000000Z"), "{json}");
+}
