@@ -89,6 +89,8 @@ pub fn code(error: &anyhow::Error) -> CommandExit {
         of_service(error)
     } else if let Some(error) = error.downcast_ref::<organism::Error>() {
         of_organism(error)
+    } else if let Some(error) = error.downcast_ref::<std::io::Error>() {
+        of_io(error)
     } else {
         CommandExit::Bug
     }
@@ -164,5 +166,25 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         Error::Partitions { .. } | Error::OtherJournal { .. } => CommandExit::Config,
         Error::PositionMismatch { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_file_system_is_no_bug() {
+        let code_of = |kind: ErrorKind| {
+            let failed: Result<(), _> = Err(Error::from(kind));
+            code(&failed.context("writing the export").unwrap_err())
+        };
+        assert_eq!(code_of(ErrorKind::PermissionDenied), CommandExit::Unavailable);
+        assert_eq!(code_of(ErrorKind::StorageFull), CommandExit::TryAgain);
+        assert_eq!(code(&anyhow::anyhow!("no schema named")), CommandExit::Bug);
     }
 }

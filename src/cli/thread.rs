@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use crate::audit::{self, EventClass, RecordedMoment, ThreadTimeline};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
@@ -65,8 +63,10 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thread = match &args.thread {
         Some(text) => known(text)?,
-        None => newest(&journal_target::readers(&args.place)?)?
-            .context("no threads yet; `organism send` starts one")?,
+        None => newest(&journal_target::readers(&args.place)?)?.ok_or_else(|| {
+            let text = "no thread is on record yet; `organism send` starts one";
+            CommandFailure::new(CommandExit::Usage, text)
+        })?,
     };
     let at = args.at.as_deref().map(moment).transpose()?;
 

@@ -275,3 +275,15 @@ fn the_first_page_of_a_long_thread_reads_no_later_record() {
     let all = organism(&place, &["thread", ROOT, "--all"]);
     assert!(!all.status.success(), "{}", text(&all.stdout));
 }
+
+/// Without a request on record there is no newest thread: the command refuses as it does for a
+/// thread that does not exist.
+#[test]
+fn a_journal_without_requests_has_no_newest_thread() {
+    let place = Place::with(&mut [Script::default().boot(1)]);
+    let newest = organism(&place, &["thread"]);
+    let unknown = organism(&place, &["thread", ROOT]);
+    assert_eq!(newest.status.code(), Some(2), "{newest:?}");
+    assert_eq!(newest.status.code(), unknown.status.code());
+    assert!(text(&newest.stderr).contains("`organism send` starts one"), "{newest:?}");
+}
