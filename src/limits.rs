@@ -612,6 +612,8 @@ pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
+/// Maximum calls waiting for a person that the head of a thread counts if it is made with the index.
+pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;

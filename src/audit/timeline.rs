@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, Message, RefusalRule, Spending};
@@ -47,6 +47,10 @@ pub struct ThreadTimeline {
     /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
+    /// The calls that wait for a person, in the thread and in its subthreads. Counts calls outside
+    /// the page, too. [`super::thread_page`] leaves it empty.
+    #[serde(rename = "waiting", serialize_with = "serialize_calls")]
+    pub waits: HoldCount,
     /// Number of events before the page in `items`; 0 if the page begins with the first event.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
@@ -69,31 +73,24 @@ impl ThreadTimeline {
             spent: Spending::default(),
             currency: None,
             messages: 0,
+            waits: HoldCount::default(),
             before: 0,
             items: Vec::new(),
             rest: None,
         }
     }
 
-    /// Counts the calls that wait for people, in this thread and in its subthreads.
-    pub fn open_waits(&self) -> HoldCount {
-        let mut holds = Vec::new();
-        self.add_holds(&mut holds);
-        HoldCount::of_holds(holds)
-    }
-
-    fn add_holds(&self, holds: &mut Vec<Option<Hold>>) {
-        for item in &self.items {
-            match &item.what {
-                TimelineEvent::Message(MessageView {
-                    disposition: None, hold: Some(hold), ..
-                }) => {
-                    holds.push(Some(*hold));
-                }
-                TimelineEvent::Subthread(child) => child.add_holds(holds),
-                _ => {}
+    /// Counts the calls that wait for people, in this thread and in its subthreads. All events must
+    /// be in `items`, and `waits` of each subthread must be set.
+    fn count_waits(&self) -> HoldCount {
+        let waits = self.items.iter().map(|item| match &item.what {
+            TimelineEvent::Message(MessageView { disposition: None, hold: Some(hold), .. }) => {
+                HoldCount { calls: 1, hold: Some(*hold) }
             }
-        }
+            TimelineEvent::Subthread(child) => child.waits,
+            _ => HoldCount::default(),
+        });
+        waits.fold(HoldCount::default(), HoldCount::plus)
     }
 }
 
@@ -455,8 +452,13 @@ impl TimelineBuilder {
             }
         }
 
+        timeline.waits = timeline.count_waits();
         Some(timeline)
     }
+}
+
+fn serialize_calls<S: Serializer>(waits: &HoldCount, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(waits.calls)
 }
 
 const fn is_zero(count: &u64) -> bool {

@@ -3,7 +3,8 @@
 
 use crate::envelope::Disposition;
 use crate::ids::{MessageId, Position, ThreadId};
-use crate::index::{Error, IndexReader};
+use crate::index::{Error, HoldCount, IndexReader, WaitingMessage};
+use crate::limits;
 use crate::thread::Fact;
 
 use super::threads::ThreadPhase;
@@ -51,6 +52,8 @@ impl FirstPage<'_> {
             let Some(incomplete) = self.incomplete(&timeline, &mut room)? else {
                 timeline.keep_page(0, self.limit);
                 self.complete(&mut timeline)?;
+                let waiting = self.index.waiting_beneath(thread, limits::THREAD_WAITING_MAX)?;
+                set_waits(&mut timeline, &waiting);
                 return Ok(Some(timeline));
             };
             last = self.end_of(&incomplete)?.filter(|next| *next > position);
@@ -144,5 +147,21 @@ impl FirstPage<'_> {
             _ => None,
         };
         Ok(sealed.record.facts.iter().find_map(currency))
+    }
+}
+
+/// Sets the waiting calls of a thread and of the subthreads on its page. `waiting` contains all
+/// waiting calls of the thread and of the threads beneath it.
+fn set_waits(timeline: &mut ThreadTimeline, waiting: &[WaitingMessage]) {
+    let thread = &timeline.thread;
+    let own =
+        waiting.iter().filter(|call| call.thread == *thread || call.thread.is_beneath(thread));
+    timeline.waits = HoldCount::of(own);
+
+    for item in &mut timeline.items {
+        if let TimelineEvent::Subthread(child) = &mut item.what {
+            // The recursion is bounded, because the depth of threads is bounded.
+            set_waits(child, waiting);
+        }
     }
 }

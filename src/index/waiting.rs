@@ -56,6 +56,17 @@ impl HoldCount {
         let hold = if let [hold] = holds.as_slice() { *hold } else { None };
         Self { calls, hold }
     }
+
+    /// Returns the count of the calls of both counts.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let hold = match (self.calls, other.calls) {
+            (0, _) => other.hold,
+            (_, 0) => self.hold,
+            _ => self.hold.filter(|_| self.hold == other.hold),
+        };
+        Self { calls: self.calls.saturating_add(other.calls), hold }
+    }
 }
 
 impl IndexReader {

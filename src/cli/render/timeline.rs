@@ -117,7 +117,7 @@ impl<'p> TimelinePage<'p> {
             duration(timeline.updated.since(timeline.opened)),
             count(timeline.messages, "message")
         );
-        let state = thread_state(timeline.status.as_str(), timeline.open_waits());
+        let state = thread_state(timeline.status.as_str(), timeline.waits);
         let status = if state == timeline.status.as_str() {
             status(self.output, timeline.status)
         } else {

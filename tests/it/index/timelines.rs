@@ -5,10 +5,10 @@ use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
-use organism::index;
+use organism::index::{self, HoldCount};
 use organism::limits;
 use organism::thread::{
-    Closing, Decision, DecisionOrigin, Fact, Input, OperatorIdentity, Record, TimerEnd,
+    Closing, Decision, DecisionOrigin, Fact, Hold, Input, OperatorIdentity, Record, TimerEnd,
 };
 
 use super::rows::priced_turn;
@@ -154,6 +154,7 @@ fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
         if let TimelineEvent::Subthread(child) = &mut item.what {
             child.items.clear();
             child.currency = None;
+            child.waits = HoldCount::default();
         }
     }
     own.items.iter().map(|item| serde_json::to_string(item).unwrap()).collect()
@@ -246,7 +247,8 @@ fn a_page_with_more_refusals_than_it_may_show_says_so() {
 }
 
 /// With an index, a long thread is read only up to the end of its first page. The output is the
-/// same as without an index.
+/// same as without an index. Its head states what the thread waits for, also for a call that is not
+/// on the page.
 #[test]
 fn the_first_page_of_a_long_thread_reads_no_later_record() {
     let mut script = Script::default();
@@ -259,15 +261,29 @@ fn the_first_page_of_a_long_thread_reads_no_later_record() {
         step.say(MessageKind::Note, "researcher", "researcher", "note", &body, Some(asked));
         records.push(step.end());
     }
+    let mut step = script.outcome(&tree, "researcher", asked);
+    let held = step.say(MessageKind::Call, "researcher", "b", "question", "<q/>", None);
+    let mut last = step.end();
+    last.facts.push(Fact::Held { call: CallId(held), hold: Hold::Approval, until: None });
+    records.push(last);
+
     let place = Place::with(&mut records);
     let shown = || organism(&place, &["thread", ROOT]);
     let without = shown();
+    // The held call is not on the page.
+    let head = format!("{ROOT}  waits for an approval  ");
+    assert!(text(&without.stdout).starts_with(&head), "{}", text(&without.stdout));
+    let replies = organism(&place, &["thread", ROOT, "--only", "replies"]);
+    assert!(text(&replies.stdout).starts_with(&head), "{}", text(&replies.stdout));
+    let json = organism(&place, &["thread", ROOT, "--json", "--limit", "1"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["waiting"], 1);
     assert!(!place.data().join(index::INDEX_DATABASE).exists());
 
-    assert_eq!(rows(&place.data(), "SELECT messages FROM thread"), ["3101"]);
+    assert_eq!(rows(&place.data(), "SELECT messages FROM thread"), ["3102"]);
     let with = shown();
     assert_eq!(text(&with.stdout), text(&without.stdout));
-    assert!(text(&with.stdout).contains("2601 more events"), "{}", text(&with.stdout));
+    assert!(text(&with.stdout).contains("2602 more events"), "{}", text(&with.stdout));
 
     let journal = rusqlite::Connection::open(place.data().join("journal.db")).unwrap();
     journal.execute("UPDATE step SET hash = zeroblob(32) WHERE position = 2000", []).unwrap();
