@@ -9,7 +9,7 @@ use crate::ids::{Digest, MessageId, ThreadId};
 use crate::service::SubmittedAnswer;
 use crate::thread::Decision;
 
-use super::decision::{self, DecisionArgs};
+use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 
@@ -58,12 +58,14 @@ impl CallsOfThread {
     /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. A
     /// refused decision does not stop the others: all decisions are sent before the first refusal
     /// is returned as an error.
+    /// If `json` is true, writes the result of each decision as a line of JSON, too.
     pub fn decide(
         &self,
         reach: OrganismReach,
         decision_on: impl Fn(&HeldCall) -> Decision<SubmittedAnswer>,
         args: &DecisionArgs,
         done: &str,
+        json: bool,
     ) -> anyhow::Result<()> {
         let signer = args.signer()?;
         let decisions = self.calls.iter().map(|call| (call.message, decision_on(call)));
@@ -74,6 +76,9 @@ impl CallsOfThread {
             args,
             signer.as_ref(),
             &mut |id, ruled| {
+                if json {
+                    DecisionOutput::of_message(id, ruled.as_ref()).print();
+                }
                 if let Some(refusal) = show(id, ruled, done) {
                     refused.get_or_insert(refusal);
                 }

@@ -11,7 +11,7 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
-use super::decision::{self, DecisionArgs};
+use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::{CommandExit, CommandFailure};
 use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
@@ -35,8 +35,8 @@ pub struct Args {
     /// Ask for the answer field by field, even without a terminal.
     #[arg(long, requires = "message", conflicts_with = "payload")]
     form: bool,
-    /// Write one line of JSON for each listed question.
-    #[arg(long, conflicts_with = "message")]
+    /// Write one line of JSON for each listed question, or for the answer that is sent.
+    #[arg(long)]
     json: bool,
     #[command(flatten)]
     page: HeldPageArgs,
@@ -74,7 +74,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     decision::decide_all(reach, decisions, &args.decision, signer.as_ref(), &mut |_, ruled| {
         refusal = ruled;
     })?;
-    decision::ruled(refusal.map(|refusal| with_example(refusal, example)))?;
+    let refusal = refusal.map(|refusal| with_example(refusal, example));
+    if args.json {
+        DecisionOutput::of_message(message, refusal.as_ref()).print();
+    }
+    decision::ruled(refusal)?;
     note!("{message}: answered");
     Ok(CommandExit::Done.into())
 }

@@ -36,6 +36,9 @@ pub struct Args {
     /// --hash where the call has a preview.
     #[arg(long, value_name = "HASH", requires = "hash", conflicts_with = "all_from")]
     preview: Option<String>,
+    /// Write one line of JSON for each decision.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -81,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
 
-    decision::decide(reach, message, what, &args.decision)?;
+    decision::decide(reach, message, what, &args.decision, args.json)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
 }
@@ -95,7 +98,7 @@ fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow
         None => confirm(&format!("approve exactly these {}?", all.calls.len()))?,
     }
 
-    all.decide(reach, decision::approval_of, &args.decision, "approved")?;
+    all.decide(reach, decision::approval_of, &args.decision, "approved", args.json)?;
     Ok(CommandExit::Done.into())
 }
 

@@ -9,7 +9,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
-use super::decision::{self, DecisionArgs};
+use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target;
 use super::startup::{self, ConfigArg};
@@ -25,6 +25,9 @@ pub struct Args {
     /// Reason for the cancellation, which the waiting callers receive.
     #[arg(long, default_value = "")]
     reason: String,
+    /// Write the result as one line of JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -49,10 +52,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         organism.close().await?;
         anyhow::Ok(cancelled)
     })?;
-    match cancelled {
+    let refusal = match cancelled {
         Err(Error::NoThread { thread }) => return Err(journal_target::unknown(&thread).into()),
-        other => decision::ruled(other?)?,
+        other => other?,
+    };
+    if args.json {
+        DecisionOutput::of_thread(&thread, refusal.as_ref()).print();
     }
+    decision::ruled(refusal)?;
 
     note!("{thread}: all open calls in it and its subthreads are cancelled");
     Ok(CommandExit::Done.into())

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::audit::{self, CallPreviewView, HeldCall, HeldPage};
 use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::{ListenerName, MessageId, Position};
+use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index;
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in};
@@ -155,19 +156,59 @@ pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
     }
 }
 
-/// Sends a decision to the organism. Starts an organism if none runs.
+/// Sends a decision to the organism. Starts an organism if none runs. If `json` is true, writes the
+/// result as a line of JSON.
 pub(super) fn decide(
     reach: OrganismReach,
     message: MessageId,
     what: Decision<SubmittedAnswer>,
     args: &DecisionArgs,
+    json: bool,
 ) -> anyhow::Result<()> {
     let signer = args.signer()?;
     let mut refused = None;
     decide_all(reach, vec![(message, what)], args, signer.as_ref(), &mut |_, ruled| {
         refused = ruled;
     })?;
+    if json {
+        DecisionOutput::of_message(message, refused.as_ref()).print();
+    }
     ruled(refused)
+}
+
+/// The result of an operator's request as JSON. The request concerns either a held call or a
+/// thread.
+#[derive(Serialize)]
+pub(super) struct DecisionOutput<'a> {
+    #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
+    message: Option<MessageId>,
+    #[serde(rename = "thread", skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a ThreadId>,
+    #[serde(rename = "result")]
+    result: &'static str,
+    #[serde(rename = "refusal", skip_serializing_if = "Option::is_none")]
+    refusal: Option<&'a Refusal>,
+}
+
+impl<'a> DecisionOutput<'a> {
+    pub fn of_message(message: MessageId, refusal: Option<&'a Refusal>) -> Self {
+        Self { message: Some(message), ..Self::of_refusal(refusal) }
+    }
+
+    pub fn of_thread(thread: &'a ThreadId, refusal: Option<&'a Refusal>) -> Self {
+        Self { thread: Some(thread), ..Self::of_refusal(refusal) }
+    }
+
+    fn of_refusal(refusal: Option<&'a Refusal>) -> Self {
+        let result = if refusal.is_some() { "refused" } else { "done" };
+        Self { message: None, thread: None, result, refusal }
+    }
+
+    /// Writes the result as one line. An error in writing is reported at the end of the command,
+    /// because the decision is already on record.
+    pub fn print(&self) {
+        put_line!("{}", serde_json::json!(self));
+    }
 }
 
 /// Sends several decisions to the organism, one after another. Passes the result of each decision

@@ -24,6 +24,9 @@ pub struct Args {
     /// Reason for the refusal, which the caller receives.
     #[arg(long, default_value = "")]
     reason: String,
+    /// Write one line of JSON for each decision.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -31,12 +34,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(thread) = &args.all_from {
         let refuse = |_: &_| Decision::Refuse { reason: args.reason.clone() };
         let calls = CallsOfThread::waiting(reach.data(), thread)?;
-        calls.decide(reach, refuse, &args.decision, "refused")?;
+        calls.decide(reach, refuse, &args.decision, "refused", args.json)?;
         return Ok(CommandExit::Done.into());
     }
 
     let message = startup::message(args.message.as_deref().unwrap_or_default())?;
-    decision::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
+    let refuse = Decision::Refuse { reason: args.reason };
+    decision::decide(reach, message, refuse, &args.decision, args.json)?;
     note!("{message}: refused");
     Ok(CommandExit::Done.into())
 }

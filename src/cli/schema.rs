@@ -54,7 +54,8 @@ struct ValidateArgs {
     schema: Option<PathBuf>,
     /// Files with the texts to validate. Without a text, the command checks only the schema.
     texts: Vec<PathBuf>,
-    /// Write verdicts as JSON lines.
+    /// Write verdicts as JSON lines. Without a text, the line is about the schema and names its
+    /// payloads.
     #[arg(long)]
     json: bool,
     /// A folder from which the schemas may import, beside their own folders. May be repeated.
@@ -149,11 +150,14 @@ struct SchemaAnswer {
     line: Option<u32>,
     #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// Names of the payloads that the schema declares. `None` for the verdict on a text.
+    #[serde(rename = "payloads", skip_serializing_if = "Option::is_none")]
+    payloads: Option<Vec<PayloadName>>,
 }
 
 impl SchemaAnswer {
     fn new(id: serde_json::Value, verdict: &'static str) -> Self {
-        Self { id, verdict, code: None, path: None, line: None, message: None }
+        Self { id, verdict, code: None, path: None, line: None, message: None, payloads: None }
     }
 
     fn of_verdict(id: serde_json::Value, verdict: &SchemaVerdict) -> Self {
@@ -200,8 +204,12 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let schema = args.schema.as_deref().context("no schema named")?;
     let file = open(schema, &args.catalogue)?;
     if args.texts.is_empty() {
-        for name in file.names() {
-            put_line!("{name}");
+        if args.json {
+            let id = serde_json::Value::String(schema.display().to_string());
+            let payloads = Some(file.names().to_vec());
+            put_json(&SchemaAnswer { payloads, ..SchemaAnswer::new(id, "valid") })?;
+        } else {
+            file.names().iter().for_each(|name| put_line!("{name}"));
         }
         note!("{}: the schema is good; {} payload names", file.label(), file.names().len());
         return Ok(CommandExit::Done.into());

@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 
+use serde::Serialize;
+
 use crate::xml::element::Element;
 
 use super::definition::{
@@ -21,10 +23,12 @@ use super::view::{RunView, ViewEntry, ViewValue};
 
 /// A document that the run would produce, with a title that begins with the id of the document's
 /// goal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DryRunDocument {
     /// The id of the goal, followed by the agent, the item or the pass that the document is for.
+    #[serde(rename = "title")]
     pub title: String,
+    #[serde(rename = "text")]
     pub text: String,
 }
 

@@ -21,6 +21,8 @@ use organism::workflow::{
     GoalForm, GoalTarget, Mapping, WorkflowDefinition, drawing, dry_run, input_payload, mermaid,
 };
 
+use crate::json_schemas::assert_described;
+
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -656,6 +658,15 @@ fn the_command_shows_a_workflow_and_runs_it_dry() {
         "{}",
         text(&run.stdout)
     );
+
+    let dry = ["run", "essay", "--dry-run", "--json", "--input", "topic=a < b"];
+    let run = organism(directory.path(), &dry);
+    assert_described(&[&["workflow"], &dry[..]].concat(), &text(&run.stdout));
+    let titles = text(&run.stdout).lines().map(|line| {
+        let document: serde_json::Value = serde_json::from_str(line).unwrap();
+        document["title"].as_str().unwrap().to_owned()
+    });
+    assert!(titles.count() > 1, "{}", text(&run.stdout));
 
     let run = organism(directory.path(), &["run", "essay", "--dry-run", "--input", "topic=@@me"]);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));

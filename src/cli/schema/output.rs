@@ -19,10 +19,12 @@ macro_rules! outputs {
 
 /// Commands with the schema of their JSON output. If a command writes lines, the schema describes
 /// one line.
-const OUTPUTS: [(&str, &str); 40] = outputs![
+const OUTPUTS: [(&str, &str); 43] = outputs![
     "answer": "answer",
     "approvals": "approvals",
+    "approve": "approve",
     "backup": "backup",
+    "cancel": "cancel",
     "check": "check",
     "config": "config",
     "config diff": "config-diff",
@@ -37,6 +39,7 @@ const OUTPUTS: [(&str, &str); 40] = outputs![
     "pause": "pause",
     "promote": "promote",
     "prompt": "prompt",
+    "refuse": "refuse",
     "reload": "reload",
     "repair": "repair",
     "replay": "replay",

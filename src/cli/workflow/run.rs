@@ -8,6 +8,7 @@ use crate::service::{BearerSecret, SubmitRequest};
 use crate::workflow::{dry_run, fit_children, input_payload};
 
 use super::super::exit::{CommandExit, CommandFailure};
+use super::super::render::put_json;
 use super::super::startup::{self, ConfigArg};
 use super::named;
 use super::shown_run::{RunOutputForm, show_run};
@@ -42,7 +43,7 @@ pub struct RunArgs {
     /// Show nothing but the output.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
-    /// Write goals and output as JSON lines.
+    /// Write goals and output, or the documents of a dry run, as JSON lines.
     #[arg(long)]
     json: bool,
 }
@@ -57,8 +58,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let input = fit_children(&config.schemas, input);
     if args.dry_run {
         for document in dry_run(&definition, &input) {
-            put_line!("== {}", document.title);
-            put_line!("{}", document.text);
+            if args.json {
+                put_json(&document)?;
+            } else {
+                put_line!("== {}", document.title);
+                put_line!("{}", document.text);
+            }
         }
         return Ok(CommandExit::Done.into());
     }

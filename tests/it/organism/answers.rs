@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{CommandOutput, House, until};
 
@@ -70,7 +70,9 @@ fn a_question_is_listed_and_answered_from_a_file_or_standard_input() {
     }
     let decision = format!("<decision xmlns=\"{NS}\"><verdict xmlns=\"\">do</verdict></decision>");
     house.write("answer.xml", &decision);
-    assert_eq!(house.organism(&["answer", &first, "answer.xml"]).code, Some(0));
+    let answered = house.organism(&["answer", &first, "answer.xml", "--json"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    assert_eq!(answered.json(), [json!({"message": first, "result": "done"})]);
     let pass = format!("<pass xmlns=\"{NS}\">no idea</pass>");
     assert_eq!(answer(&house, &[&second], &pass).code, Some(0));
     assert_eq!(result(&house, "left or right?").out, format!("{decision}\n"));
@@ -101,6 +103,9 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
         assert_eq!(refused.code, Some(65), "{refused:?}");
         assert!(refused.err.contains(rule), "{refused:?}");
     }
+    let refused = answer(&house, &[&id, "-", "--json"], "nonsense").json();
+    assert_eq!((&refused[0]["message"], &refused[0]["result"]), (&json!(id), &json!("refused")));
+    assert_eq!(refused[0]["refusal"]["rule"], "not-one-root");
     assert_eq!(open(&house).len(), 1);
     assert_eq!(running.stop(), Some(0));
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use organism::ids::Digest;
 use organism::journal::sqlite::DATABASE;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{CommandOutput, House, TALK, say, talk_reply, until};
 
@@ -81,6 +81,10 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     let wrong = house.organism(&["approve", id, "--hash", &hash(&say("other"))]);
     assert_eq!(wrong.code, Some(65), "{wrong:?}");
     assert!(wrong.err.contains("wrong-hash: this is not the hash of its payload"), "{wrong:?}");
+    let other = ["approve", id, "--hash", &hash(&say("other")), "--json"];
+    let wrong = house.organism(&other).json();
+    assert_eq!((&wrong[0]["message"], &wrong[0]["result"]), (&id.into(), &"refused".into()));
+    assert_eq!(wrong[0]["refusal"]["rule"], "wrong-hash");
     let unseen = house.organism(&["approve", id]);
     assert_eq!(unseen.code, Some(2), "{unseen:?}");
     assert!(unseen.err.contains(&say("hello")), "approve shows what it approves: {unseen:?}");
@@ -94,8 +98,10 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
         }
     }
 
-    let approved = house.organism(&["approve", id, "--hash", &hash(&say("hello"))[..8]]);
+    let begun = &hash(&say("hello"))[..8];
+    let approved = house.organism(&["approve", id, "--hash", begun, "--json"]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
+    assert_eq!(approved.json(), [json!({"message": id, "result": "done"})]);
     let told: CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!((told.code, &*told.out), (Some(0), &*talk_reply("hello")), "{told:?}");
     assert!(told.err.contains("it waits for an approval"), "{told:?}");
@@ -218,8 +224,9 @@ fn a_refusal_reaches_the_client_with_its_reason() {
     let sent = house.send_text(&say("x"), &["--no-wait", "--key", "k"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
     let id = held(&house)[0]["message"].as_str().unwrap().to_owned();
-    let refused = house.organism(&["refuse", &id, "--reason", "not today"]);
+    let refused = house.organism(&["refuse", &id, "--reason", "not today", "--json"]);
     assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert_eq!(refused.json(), [json!({"message": id, "result": "done"})]);
     let result = house.send_text(&say("x"), &["--key", "k"]);
     assert_eq!(result.code, Some(1), "{result:?}");
     assert!(result.out.contains("code=\"denied\""), "{result:?}");

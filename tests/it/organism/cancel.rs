@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use serde_json::json;
+
 use super::{CommandOutput, House, numbered, until};
 
 #[test]
@@ -43,12 +45,14 @@ fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named()
     assert_eq!(house.send_text(&numbered("hold", "1"), &send).code, Some(0));
     running.child.kill().unwrap();
     running.child.wait().unwrap();
-    let cancelled = house.organism(&["cancel", "sess-hold0000"]);
+    let cancelled = house.organism(&["cancel", "sess-hold0000", "--json"]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    assert_eq!(cancelled.json(), [json!({"thread": "sess-hold0000", "result": "done"})]);
     let shown = house.organism(&["thread", "sess-hold0000"]);
     assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
-    let again = house.organism(&["cancel", "sess-hold0000"]);
+    let again = house.organism(&["cancel", "sess-hold0000", "--json"]);
     assert_eq!(again.code, Some(65), "{again:?}");
+    assert_eq!(again.json()[0]["refusal"]["rule"], "not-waiting");
     assert!(again.err.contains("not-waiting: nothing is open in sess-hold0000"), "{again:?}");
     assert!(again.err.contains("all of it has ended already"), "{again:?}");
     let messages = |shown: &str| shown.matches("operator-action").count();

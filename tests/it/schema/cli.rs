@@ -41,6 +41,15 @@ fn validate_tells_with_its_exit_code() {
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&answer["verdict"], &answer["code"]), (&"invalid".into(), &"schema-root".into()));
 
+    let output = organism(&["validate", "--json", &schema], "");
+    assert_eq!(output.status.code(), Some(0));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["id"], &answer["verdict"]), (&schema.as_str().into(), &"valid".into()));
+    let names = stdout(&organism(&["validate", &schema], ""));
+    let payloads = answer["payloads"].as_array().unwrap().iter();
+    let payloads: Vec<&str> = payloads.map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(payloads, names.lines().collect::<Vec<_>>());
+
     let bad = path("xsd/hostile/import_http.xsd");
     let output = organism(&["validate", &bad, &text], "");
     assert_eq!(output.status.code(), Some(78));
