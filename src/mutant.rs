@@ -177,6 +177,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "deliver-without-the-preview",
         "an approved preview is compared before the call is carried out",
     ),
+    (
+        "believe-a-late-stale-preview",
+        "a call that an earlier delivery may have carried out is not called undone",
+    ),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("count-the-held", "calls that wait for people leave the others their room"),

@@ -174,7 +174,8 @@ class Request(Message):
         self._connection = connection
 
     def holds(self, text):
-        """Whether the call may be carried out, if this is its preview now (section 3)."""
+        """Whether the call may be carried out, if this is its preview now (section 3). After a failed attempt, the
+        work of that attempt may be what has changed: look first whether this message is done already."""
         import hashlib
 
         shown = _shown(text).encode("utf-8")

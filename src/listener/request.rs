@@ -164,6 +164,9 @@ impl Request {
     /// approved a preview that equals `preview`, or if the call has no approved preview. If the
     /// approval does not hold, the handler must do nothing and answer
     /// [`super::Reply::stale_preview`].
+    ///
+    /// After a failed attempt, the approval may no longer hold because of the work of that attempt.
+    /// The handler therefore first checks whether it has already carried out the message.
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }

@@ -529,6 +529,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::previews::a_call_whose_approved_preview_nobody_compares_is_not_delivered",
     ),
     (
+        "believe-a-late-stale-preview",
+        "pump::previews::a_stale_preview_after_a_failed_attempt_has_an_unknown_outcome",
+    ),
+    (
         "count-a-preview",
         "pump::previews::a_preview_is_no_attempt_and_the_approved_delivery_names_it",
     ),

@@ -104,7 +104,10 @@ export class Request extends Message {
     this.#channel = channel;
   }
 
-  /** Whether the call may be carried out, if this is its preview now (section 3). */
+  /**
+   * Whether the call may be carried out, if this is its preview now (section 3). After a failed attempt, the
+   * work of that attempt may be what has changed: look first whether this message is done already.
+   */
   holds(text: string): boolean {
     const digest = createHash("sha256").update(preview(text)).digest("hex");
     return this.approvedPreview === undefined || this.approvedPreview === digest;

@@ -45,6 +45,8 @@ pub(super) struct OutcomeContext {
     /// Number of messages of the thread that the listener has seen, in this delivery or an earlier
     /// one.
     pub shown: u32,
+    /// Whether an earlier delivery of the call, answered or failed, may have had effects.
+    pub was_delivered: bool,
 }
 
 impl OutcomeContext {
@@ -57,7 +59,16 @@ impl OutcomeContext {
         let listener = listener.clone();
         let thread = thread.clone();
         let cause = call.0;
-        Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
+        Self {
+            call,
+            cause,
+            listener,
+            thread,
+            receives_refusals,
+            first_seq: 0,
+            shown: 0,
+            was_delivered: false,
+        }
     }
 
     /// Returns this context with `cause` as the recorded cause of the calls that the outcome opens.
@@ -156,7 +167,9 @@ impl Core {
         let contract = self.contract_of_work(&open.callee).cloned()?;
         let judged_alone = contract.receives_refusals();
         let context = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
-        Some((context, contract))
+        // A lost attempt of an earlier pump counts as a failure before the call is delivered again.
+        let was_delivered = open.turns > 0 || open.failures > 0;
+        Some((OutcomeContext { was_delivered, ..context }, contract))
     }
 
     /// Records that an outcome was received. Gives the messages of the delivery that led to the
@@ -233,16 +246,30 @@ impl Core {
     }
 
     /// Handles a `stale-preview` and ends the call. With this payload, the listener states that it
-    /// did nothing, because the preview that was approved with the call is no longer valid.
+    /// did nothing, because the preview that was approved with the call is no longer valid. The
+    /// statement covers only this delivery: an earlier delivery of the call may have had effects,
+    /// and may itself be the reason why the preview is no longer valid. The call then ends as
+    /// `unknown-outcome`, so that the caller is not invited to send it again.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
         step.push_verdict(Verdict::Passed(checked.payload().digest));
         self.own_note(step, listener, thread, *call, checked);
-        let text = format!(
-            "{listener} did nothing, because what it would do is no longer what the approved preview \
-             shows; send it again for a new preview and a new decision"
-        );
-        self.fail(step, *call, ErrorCode::StalePreview, &text);
+
+        let (code, text) = if context.was_delivered && !mutant("believe-a-late-stale-preview") {
+            let text = format!(
+                "what {listener} would do is no longer what the approved preview shows, and an \
+                 earlier delivery of this call may have had effects; find out whether it had before \
+                 you send it again"
+            );
+            (ErrorCode::UnknownOutcome, text)
+        } else {
+            let text = format!(
+                "{listener} did nothing, because what it would do is no longer what the approved \
+                 preview shows; send it again for a new preview and a new decision"
+            );
+            (ErrorCode::StalePreview, text)
+        };
+        self.fail(step, *call, code, &text);
     }
 
     fn has_approved_preview(&self, call: CallId) -> bool {

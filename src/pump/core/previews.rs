@@ -330,9 +330,10 @@ impl Core {
 
     /// Returns the preview that a person approved together with a call. The delivery of the call
     /// must name this preview. Returns [`DeliveryPreview::None`] if no preview was approved, or if
-    /// the listener no longer declares previews.
+    /// the listener no longer declares previews. Also returns it if the listener has already
+    /// answered the call: the listener's own work has then changed what the preview describes.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
-        let approved = call.recorded_preview().filter(|_| call.approved);
+        let approved = call.recorded_preview().filter(|_| call.approved && call.turns == 0);
         match approved.filter(|_| contract.previews.is_some()) {
             Some(note) => DeliveryPreview::Approved(note.payload.digest),
             None => DeliveryPreview::None,

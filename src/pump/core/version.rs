@@ -117,6 +117,11 @@ const CHANGES: &[(u32, &str)] = &[
         "messages of trees that wait for persons or timers alone are not counted among all that is in \
          flight, and calls with timers are bounded for each client and listener",
     ),
+    (
+        58,
+        "a `stale-preview` after an earlier delivery of its call ends the call as `unknown-outcome`, \
+         and a call that was answered before is delivered without its preview",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

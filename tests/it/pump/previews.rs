@@ -225,6 +225,70 @@ fn a_listener_refuses_a_call_whose_preview_holds_no_more() {
     world.check_replay();
 }
 
+/// The caller's result of a call whose approved preview is stale at a repeated attempt. `repeat` ends
+/// the first attempt.
+fn stale_after(repeat: impl Fn(&mut World, &organism::bus::Delivery)) -> String {
+    let mut two_attempts = contracts();
+    two_attempts[1].attempts = 2;
+    let mut world = World::new(two_attempts);
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
+    let digest = Digest::of(preview("-a").as_bytes());
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest.to_string())), Ok(()));
+    let first = world.delivery("shell");
+    repeat(&mut world, &first);
+    world.pass(Duration::from_secs(10));
+
+    let second = world.delivery("shell");
+    assert_eq!(second.preview, DeliveryPreview::Approved(digest), "a retry is compared");
+    world.answer(&second, &[core("stale-preview", "", "a is gone")]);
+    world.check_replay();
+    let (_, messages) = &world.results[&call];
+    messages.iter().map(|message| message.payload.as_str()).collect()
+}
+
+#[test]
+fn a_stale_preview_after_a_failed_attempt_has_an_unknown_outcome() {
+    let crash = |world: &mut World, first: &organism::bus::Delivery| {
+        world.fail(first, AttemptFailure::Crashed { detail: "exit 1".to_owned() });
+    };
+    let lose = |world: &mut World, _: &organism::bus::Delivery| world.restart();
+    for result in [stale_after(crash), stale_after(lose)] {
+        let unknown = "code=\"unknown-outcome\" retry_allowed=\"false\"";
+        assert!(result.contains(unknown), "the first attempt may have had effects: {result}");
+        assert!(!result.contains("did nothing"), "{result}");
+    }
+
+    // An attempt that no process accepted had no effects.
+    let result = stale_after(|world, first| world.not_taken(first));
+    assert!(result.contains("code=\"stale-preview\" retry_allowed=\"true\""), "{result}");
+}
+
+#[test]
+fn a_delivery_after_an_answer_names_no_preview_and_is_never_stale() {
+    let mut contracts = contracts();
+    contracts[1].peers = client("desk", &["files"]).peers;
+    contracts.push(listener("files", &["look"], &["found"], &[]));
+    let mut world = World::new(contracts);
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    let request = world.delivery("shell");
+    world.answer(&request, &[preview("-a")]);
+    let digest = Digest::of(preview("-a").as_bytes());
+    assert_eq!(approve(&mut world, call, "rm", Some(&digest.to_string())), Ok(()));
+    let first = world.delivery("shell");
+    assert_eq!(first.preview, DeliveryPreview::Approved(digest));
+    world.answer(&first, &[word("look", "x")]);
+    world.play("files", &[word("found", "y")]);
+
+    let second = world.delivery("shell");
+    assert_eq!(second.preview, DeliveryPreview::None);
+    world.answer(&second, &[core("stale-preview", "", "a is gone")]);
+    let result = world.result(call);
+    assert!(result.contains("unknown-outcome"), "{result}");
+    world.check_replay();
+}
+
 #[test]
 pub fn a_preview_that_was_out_when_the_pump_died_is_requested_again() {
     let mut world = world();
