@@ -234,9 +234,10 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Number of stray answers at which the pump replaces a child process. An attempt is one hand-over
-/// of a call. An answer is stray if it names another attempt than the one that the process
-/// currently handles.
+/// Number of stray answers at which the pump replaces a child process, and at which an attempt on
+/// NATS has crashed. An attempt is one hand-over of a call. An answer is stray if it names another
+/// attempt than the one that the process currently handles, or than the one on whose subject it
+/// arrives.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the previous pass.

@@ -12,7 +12,6 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::bus::answer::NamedAttempt;
 use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
@@ -38,8 +37,8 @@ pub(super) struct NatsShared {
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
-    sink: Arc<dyn Sink>,
-    runtime: runtime::Handle,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) runtime: runtime::Handle,
     tokens: TokenPool,
     /// Attempts in flight. Locked by the pump's thread, which delivers, and by the connection's
     /// thread, which receives. Never locked during a call of the sink or across an await.
@@ -53,7 +52,7 @@ pub(super) struct NatsShared {
     /// no longer contains them.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
-    strays: AtomicU64,
+    pub(super) strays: AtomicU64,
     /// Reports of denied operations. While the host runs, only the connection's thread locks these
     /// reports.
     pub denied_operations: Mutex<DeniedOperations>,
@@ -424,14 +423,15 @@ impl NatsShared {
 
         let response = match (responses::read(message), &self.remote_agents) {
             (ListenerResponse::Named(named, answer), None) => {
-                match self.named(token, &named, answer) {
+                match self.named(token, &named, answer, message.payload.len()) {
                     Some(answer) => ListenerResponse::Answer(answer),
                     None => return,
                 }
             }
             (ListenerResponse::MissingMemory(named), None) => {
                 let none = Ok(Outcome::default());
-                match self.named(token, &named, none).and_then(|_| self.missing_memory(token)) {
+                let named = self.named(token, &named, none, message.payload.len());
+                match named.and_then(|_| self.missing_memory(token)) {
                     Some(failure) => ListenerResponse::Answer(Err(failure)),
                     None => return,
                 }
@@ -449,29 +449,6 @@ impl NatsShared {
         };
 
         self.handle_response(token, response, message);
-    }
-
-    /// Returns the answer if it names the attempt on whose subject it arrived. If the answer names
-    /// another attempt, reports it to the sink as a stray answer and returns `None`.
-    fn named(
-        &self,
-        token: AttemptToken,
-        named: &NamedAttempt,
-        answer: Result<Outcome, AttemptFailure>,
-    ) -> Option<Result<Outcome, AttemptFailure>> {
-        let key = self.in_flight().key_of(token);
-        if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
-            return Some(answer);
-        }
-
-        let listener = &self.options.listener;
-        tracing::warn!(
-            %listener,
-            "refused an answer to {named}, because another attempt was delivered"
-        );
-        let payloads = answer.map(|outcome| outcome.payloads).unwrap_or_default();
-        self.sink.stray(listener, named.to_string(), payloads);
-        None
     }
 
     pub(super) fn handle_response(
@@ -584,20 +561,6 @@ impl NatsShared {
         if is_news {
             self.is_probe_due.store(true, Ordering::Release);
             self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");
-        }
-    }
-
-    /// Counts an answer that matches no attempt or repeats an earlier answer. There may be many
-    /// such answers, so the answer is logged only if the new count is a power of two.
-    pub(super) fn stray(&self, message: &Message) {
-        let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
-        if count.is_power_of_two() {
-            let listener = &self.options.listener;
-            let subject = &message.subject;
-            tracing::warn!(
-                %listener, count,
-                "refused an answer at {subject}, because no attempt in flight has this subject"
-            );
         }
     }
 

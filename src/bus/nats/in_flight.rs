@@ -26,7 +26,7 @@ pub(super) struct InFlightTable {
     attempts: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
     /// Attempts that ended without an answer, oldest first. An answer to such an attempt may still
     /// arrive.
-    given_up: VecDeque<(AttemptToken, AttemptKey)>,
+    given_up: VecDeque<GivenUpAttempt>,
     /// The lease that the listener's replicas have announced; `None` if they have announced none.
     lease: Option<Duration>,
     is_away: bool,
@@ -54,7 +54,17 @@ struct InFlightAttempt {
     cancel_deadline: Option<Instant>,
     /// Whether the attempt was reported because it still ran after `cancel_deadline`.
     is_reported: bool,
+    /// Number of answers on the attempt's subject that named another attempt.
+    strays: u32,
     sent: SentDelivery,
+}
+
+/// An attempt that ended without an answer.
+#[derive(Debug)]
+struct GivenUpAttempt {
+    token: AttemptToken,
+    key: AttemptKey,
+    strays: u32,
 }
 
 /// The form in which a delivery was published, and the messages that the replica will remember
@@ -89,6 +99,17 @@ pub(super) enum EndedAttempt {
     Late(AttemptKey),
     /// The answer belongs to no attempt of this listener.
     Unknown,
+}
+
+/// Decision about an answer that names another attempt than the one on whose subject it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StrayVerdict {
+    /// Report the answer to the sink.
+    Report,
+    /// Report the answer and the failure of this attempt, which was taken from the table.
+    EndAttempt(AttemptKey),
+    /// Do nothing: enough such answers were reported.
+    Ignore,
 }
 
 /// Status of an attempt in the table.
@@ -137,6 +158,7 @@ impl InFlightTable {
             let is_acknowledged = false;
             let cancel_deadline = None;
             let is_reported = false;
+            let strays = 0;
             let sent = SentDelivery::default();
             let attempt = InFlightAttempt {
                 key,
@@ -147,6 +169,7 @@ impl InFlightTable {
                 lease,
                 cancel_deadline,
                 is_reported,
+                strays,
                 sent,
             };
             self.attempts.insert(token, attempt);
@@ -165,10 +188,43 @@ impl InFlightTable {
             return EndedAttempt::InTime(attempt.key);
         }
 
-        let late = self.given_up.iter().position(|(known, _)| *known == token);
+        let late = self.given_up.iter().position(|given_up| given_up.token == token);
         match late.and_then(|index| self.given_up.remove(index)) {
-            Some((_, key)) => EndedAttempt::Late(key),
+            Some(given_up) => EndedAttempt::Late(given_up.key),
             None => EndedAttempt::Unknown,
+        }
+    }
+
+    /// Counts an answer that arrived on the subject of the attempt `token` and names another
+    /// attempt. The third such answer ends the attempt: its replica is faulty, and each report of a
+    /// stray answer becomes a record.
+    pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
+        if let Some(attempt) = self.attempts.get_mut(&token) {
+            attempt.strays += 1;
+            let strays = attempt.strays;
+            let key = attempt.key;
+            if strays < limits::STRAY_ANSWERS_MAX {
+                return StrayVerdict::Report;
+            }
+
+            self.attempts.remove(&token);
+            self.remember_given_up(GivenUpAttempt { token, key, strays });
+            return StrayVerdict::EndAttempt(key);
+        }
+
+        match self.given_up.iter_mut().find(|given_up| given_up.token == token) {
+            Some(given_up) if given_up.strays < limits::STRAY_ANSWERS_MAX => {
+                given_up.strays += 1;
+                StrayVerdict::Report
+            }
+            _ => StrayVerdict::Ignore,
+        }
+    }
+
+    fn remember_given_up(&mut self, attempt: GivenUpAttempt) {
+        self.given_up.push_back(attempt);
+        while self.given_up.len() > limits::NATS_LATE_MAX {
+            self.given_up.pop_front();
         }
     }
 
@@ -212,15 +268,15 @@ impl InFlightTable {
     /// Returns the call and the number of the attempt with this token. Returns `None` unless the
     /// attempt is in flight, or was given up but may still be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
-        let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
-        self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
+        let given_up = || self.given_up.iter().find(|given_up| given_up.token == token);
+        self.holder(token).or_else(|| given_up().map(|given_up| given_up.key))
     }
 
     pub fn status(&self, token: AttemptToken) -> AttemptStatus {
         let is_any = mutant("take-any-token") && !self.attempts.is_empty();
         if self.attempts.contains_key(&token) || is_any {
             AttemptStatus::Out
-        } else if self.given_up.iter().any(|(known, _)| *known == token) {
+        } else if self.given_up.iter().any(|given_up| given_up.token == token) {
             AttemptStatus::GivenUp
         } else {
             AttemptStatus::Unknown
@@ -349,7 +405,7 @@ impl InFlightTable {
         }
 
         let mut overdue = Vec::new();
-        let given_up = &mut self.given_up;
+        let mut given_up = Vec::new();
         let waits_for_end = self.waits_for_end;
         self.attempts.retain(|token, attempt| {
             if waits_for_end && attempt.is_kept(now) {
@@ -357,12 +413,11 @@ impl InFlightTable {
             }
             let Some(failure) = attempt.failure(connection, now) else { return true };
             overdue.push((attempt.key, failure));
-            given_up.push_back((*token, attempt.key));
+            let strays = attempt.strays;
+            given_up.push(GivenUpAttempt { token: *token, key: attempt.key, strays });
             false
         });
-        while given_up.len() > limits::NATS_LATE_MAX {
-            given_up.pop_front();
-        }
+        given_up.into_iter().for_each(|attempt| self.remember_given_up(attempt));
 
         overdue
     }
@@ -481,6 +536,25 @@ mod tests {
         assert_eq!(in_flight.end(1), EndedAttempt::Late(key(1)));
         assert_eq!(in_flight.end(1), EndedAttempt::Unknown);
         assert_eq!(in_flight.end(2), EndedAttempt::InTime(key(2)));
+    }
+
+    #[test]
+    fn the_third_stray_answer_ends_its_attempt_and_no_further_one_is_reported() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        in_flight.take(2, key(2), 1, now);
+        let counted = [(); 5].map(|()| in_flight.count_stray(1));
+        let report = StrayVerdict::Report;
+        let end = StrayVerdict::EndAttempt(key(1));
+        assert_eq!(counted, [report, report, end, StrayVerdict::Ignore, StrayVerdict::Ignore]);
+        assert_eq!(in_flight.end(1), EndedAttempt::Late(key(1)), "its answer is late");
+
+        // The count goes on after the attempt was given up.
+        assert_eq!(in_flight.count_stray(2), report);
+        assert_eq!(overdue(&mut in_flight, 2, now, LEASE), [key(2)]);
+        let counted = [(); 3].map(|()| in_flight.count_stray(2));
+        assert_eq!(counted, [report, report, StrayVerdict::Ignore]);
+        assert_eq!(in_flight.count_stray(3), StrayVerdict::Ignore);
     }
 
     #[test]

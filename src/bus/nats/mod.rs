@@ -23,6 +23,7 @@ mod memory;
 mod remote_agents;
 mod responses;
 pub mod service;
+mod stray_answers;
 mod subjects;
 mod tokens;
 

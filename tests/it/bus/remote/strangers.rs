@@ -113,6 +113,34 @@ async fn a_late_answer_is_reported_once_for_the_pump_to_refuse() {
 }
 
 #[tokio::test]
+async fn the_third_answer_with_another_name_crashes_its_attempt_and_no_further_one_is_reported() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    let envelope = "https://xml-pipeline.org/ns/envelope/v1";
+    // Longer than the host checks on the thread of the connection.
+    let long = done(&"x".repeat(100_000));
+    for payload in [&done("1"), &done("2"), &long, &done("4"), &long] {
+        let named = "call=\"nobody\" attempt=\"0.0\"";
+        let answer = format!("<e:answer xmlns:e=\"{envelope}\" {named}>{payload}</e:answer>");
+        stranger.say(&reply, &[], &answer).await;
+    }
+
+    let named = || "attempt 0.0 at call nobody".to_owned();
+    ear.expect(SinkEvent::Stray(named(), vec![done("1")])).await;
+    ear.expect(SinkEvent::Stray(named(), vec![done("2")])).await;
+    ear.expect(SinkEvent::Stray(named(), vec![long])).await;
+    let detail = "answered 3 times to an attempt that was not delivered to it".to_owned();
+    ear.expect(SinkEvent::Failed(number, AttemptFailure::Crashed { detail })).await;
+    let number = ear.tell("anything");
+    stranger.say(&deliveries.next().await.reply.unwrap(), &[], "<next/>").await;
+    ear.expect(SinkEvent::Answer(number, vec!["<next/>".to_owned()])).await;
+}
+
+#[tokio::test]
 async fn an_answer_with_a_wrong_name_or_without_an_attempt_is_not_delivered() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();

@@ -1,0 +1,84 @@
+//! Stray answers: answers that name another attempt than the one on whose subject they arrive, or
+//! whose subject belongs to no attempt. The pump records the first kind, up to a limit for each
+//! attempt, so that a replica that repeats its answers cannot fill the journal.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::host::NatsShared;
+use super::in_flight::StrayVerdict;
+use super::tokens::AttemptToken;
+use crate::bus::Outcome;
+use crate::bus::answer::NamedAttempt;
+use crate::envelope::AttemptFailure;
+use crate::limits;
+use crate::nats::Message;
+
+impl NatsShared {
+    /// Checks that an answer names the attempt on whose subject it arrived, and returns the answer.
+    /// If it names another attempt, reports it to the sink as a stray answer and returns `None`. At
+    /// the third stray answer, the attempt has crashed. Further ones are ignored. `bytes` is the
+    /// size of the answer.
+    pub(super) fn named(
+        self: &Arc<Self>,
+        token: AttemptToken,
+        named: &NamedAttempt,
+        answer: Result<Outcome, AttemptFailure>,
+        bytes: usize,
+    ) -> Option<Result<Outcome, AttemptFailure>> {
+        let key = self.in_flight().key_of(token);
+        if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
+            return Some(answer);
+        }
+
+        // The guard exists before the attempt ends, so that a drain waits for the reports.
+        let ending = self.ending();
+        let verdict = self.in_flight().count_stray(token);
+        if verdict == StrayVerdict::Ignore {
+            return None;
+        }
+
+        let listener = &self.options.listener;
+        tracing::warn!(
+            %listener,
+            "refused an answer to {named}, because another attempt was delivered"
+        );
+
+        let shared = Arc::clone(self);
+        let named = named.to_string();
+        let report = move || {
+            let payloads = answer.map(|outcome| outcome.payloads).unwrap_or_default();
+            shared.sink.stray(&shared.options.listener, named, payloads);
+            if let StrayVerdict::EndAttempt(key) = verdict {
+                let count = limits::STRAY_ANSWERS_MAX;
+                let detail =
+                    format!("answered {count} times to an attempt that was not delivered to it");
+                shared.ended(key, Err(AttemptFailure::Crashed { detail }));
+            }
+            drop(ending);
+        };
+
+        // A long answer is checked on another thread, so that the check does not delay the messages
+        // of other listeners.
+        if bytes <= limits::NATS_INLINE_CHECK_BYTES {
+            report();
+        } else {
+            self.runtime.spawn_blocking(report);
+        }
+        None
+    }
+
+    /// Counts an answer that matches no attempt or repeats an earlier answer. There may be many
+    /// such answers, so the answer is logged only if the new count is a power of two.
+    pub(super) fn stray(&self, message: &Message) {
+        let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let listener = &self.options.listener;
+            let subject = &message.subject;
+            tracing::warn!(
+                %listener, count,
+                "refused an answer at {subject}, because no attempt in flight has this subject"
+            );
+        }
+    }
+}
