@@ -239,6 +239,9 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// attempt than the one that the process currently handles, or than the one on whose subject it
 /// arrives.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
+/// Number of consecutive frames of a child process after which its host looks for commands, such as
+/// a cancellation, before it reads the next frame.
+pub const CHILD_FRAMES_IN_ROW_MAX: u32 = 64;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
 /// processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;

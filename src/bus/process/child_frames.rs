@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, sleep_until};
 
 use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
@@ -59,6 +60,8 @@ pub(super) struct ChildIo<'a> {
     /// Number of answers in which this child named another attempt than the current one. An attempt
     /// is one hand-over of a call to a listener.
     strays: u32,
+    /// Number of frames since the latest delivery, or since the host last looked for commands.
+    frames_in_row: u32,
     /// Deadline for the answer to the current call, set when the call is cancelled or when the host
     /// drains; `None` before.
     patience: Option<Instant>,
@@ -99,6 +102,7 @@ impl<'a> ChildIo<'a> {
             draining: false,
             has_exited: false,
             strays: 0,
+            frames_in_row: 0,
             patience: None,
         }
     }
@@ -128,8 +132,17 @@ impl<'a> ChildIo<'a> {
 
     /// Waits for the next event. If the child has written output and a command is also ready,
     /// returns the output first. In the other order, the command could hand over the next delivery,
-    /// and output from before this delivery would count as the answer to it.
+    /// and output from before this delivery would count as the answer to it. But a child that writes
+    /// without a pause must not delay commands forever, so they come first after many frames of one
+    /// delivery.
     async fn event(&mut self) -> ChildEvent {
+        if self.serving.is_some() && self.frames_in_row >= limits::CHILD_FRAMES_IN_ROW_MAX {
+            self.frames_in_row = 0;
+            if let Some(event) = self.due_event() {
+                return event;
+            }
+        }
+
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
             match &mut self.stdin {
@@ -151,7 +164,10 @@ impl<'a> ChildIo<'a> {
             // new command.
             biased;
             frame = self.frames.next() => match frame {
-                Ok(frame) => ChildEvent::Frame(frame::read(frame)),
+                Ok(frame) => {
+                    self.frames_in_row += 1;
+                    ChildEvent::Frame(frame::read(frame))
+                }
                 Err(stopped) => ChildEvent::Stopped(stopped),
             },
             () = self.child.exited(), if !mutant("watch-only-the-pipe") => ChildEvent::Exited,
@@ -171,6 +187,21 @@ impl<'a> ChildIo<'a> {
         }
     }
 
+    /// Returns an event that does not depend on the child, if one is due now: the deadline for the
+    /// answer has passed, or a command has arrived. Never waits. Only for use while the child
+    /// handles a delivery, when no command can hand over the next one.
+    fn due_event(&mut self) -> Option<ChildEvent> {
+        if self.patience.is_some_and(|at| at <= Instant::now()) {
+            return Some(ChildEvent::OutOfPatience);
+        }
+
+        match self.handle.orders.try_recv() {
+            Ok(order) => Some(ChildEvent::Ordered(Some(order))),
+            Err(TryRecvError::Disconnected) => Some(ChildEvent::Ordered(None)),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
     fn write_delivery(&mut self, delivery: Delivery) {
         let remembered = self.handle.recall(&delivery);
         let written = frame::write_bounded_delivery(&mut self.outgoing, &delivery, remembered);
@@ -186,6 +217,7 @@ impl<'a> ChildIo<'a> {
         self.partial = remembered.map(|_| Box::new(delivery));
         self.is_cancelled = false;
         self.has_sent_heartbeat = false;
+        self.frames_in_row = 0;
         self.is_warned_of_frame = false;
 
         if let Err(too_large) = written {
@@ -430,7 +462,7 @@ impl<'a> ChildIo<'a> {
     /// Warns, once for each delivery, that the child has written only the beginning of an answer.
     /// Without the warning, an operator would see only a time-out.
     fn warn_of_unfinished_frame(&mut self) {
-        let bytes = self.frames.unfinished();
+        let bytes = self.frames.bytes_without_end();
         if bytes > 0 && !self.is_warned_of_frame {
             self.is_warned_of_frame = true;
             let listener = &self.options.listener;
@@ -445,7 +477,7 @@ impl<'a> ChildIo<'a> {
 
     /// Describes the output that the child wrote instead of an answer.
     fn missing_answer_description(&self) -> String {
-        match self.frames.unfinished() {
+        match self.frames.bytes_without_end() {
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),
             0 => "it wrote nothing: did it flush?".to_owned(),
             bytes => format!("it wrote {bytes} bytes without a NUL"),

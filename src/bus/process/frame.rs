@@ -168,6 +168,13 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     pub fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }
+
+    /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived. Returns 0 while
+    /// a whole frame is in the buffer.
+    pub fn bytes_without_end(&self) -> usize {
+        let unread = self.buffer.get(self.start..).unwrap_or_default();
+        if memchr::memchr(END, unread).is_some() { 0 } else { unread.len() }
+    }
 }
 
 impl<R: AsFd> ChildFrameReader<R> {
@@ -205,9 +212,11 @@ mod tests {
         assert!(!frames.has_more());
         frames.read_available();
         assert!(frames.has_more());
+        assert_eq!(frames.bytes_without_end(), 0, "a whole frame is not read yet");
         assert_eq!(frames.next_buffered().unwrap().unwrap(), b"<b/>");
         assert!(frames.next_buffered().is_none());
         assert_eq!(frames.unfinished(), 2);
+        assert_eq!(frames.bytes_without_end(), 2);
 
         child.write_all(b"/>\0").await.unwrap();
         assert_eq!(frames.next().await.unwrap(), b"<c/>");

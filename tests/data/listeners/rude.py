@@ -2,6 +2,7 @@
 """Breaks the protocol in the way its argument names; waits for a delivery first, mostly."""
 import os
 import sys
+import time
 
 how = sys.argv[1]
 
@@ -66,6 +67,11 @@ while True:
             os.write(2, b"e" * (64 << 10))
         os.write(2, b"\nshort\n")
         write(ANSWER + b"\0")
+    elif how == "floods":
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            write(b"<heartbeat/>\0" * 10_000)
+        sys.exit(1)
     elif how == "deaf":
         os.close(0)
         write(b"<heartbeat/>\0")

@@ -63,6 +63,37 @@ async fn every_broken_answer_is_a_failure_with_its_own_kind() {
     }
 }
 
+/// Returns the description of the next failure, after the heartbeats that come before it.
+async fn failure_after_heartbeats(ear: &mut HostHarness) -> String {
+    loop {
+        match ear.next().await {
+            SinkEvent::Beat(_) => {}
+            SinkEvent::Failed(_, failure) => return failure.to_string(),
+            other => panic!("expected a failure, heard {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_floods_its_host_with_heartbeats_is_cancelled_and_stopped() {
+    let mut options = running(["python3", &script("rude.py"), "floods"]);
+    options.cancel_grace = Duration::from_millis(50);
+    options.drain_timeout = Duration::from_millis(50);
+    let mut ear = hosting(options);
+
+    let cancelled = ear.tell("anything");
+    ear.expect(SinkEvent::Beat(cancelled)).await;
+    ear.cancel(cancelled);
+    let failure = failure_after_heartbeats(&mut ear).await;
+    assert!(failure.contains("did not answer in time after its caller was gone"), "{failure}");
+
+    let stopped = ear.tell("anything");
+    ear.expect(SinkEvent::Beat(stopped)).await;
+    ear.host.drain().await;
+    let failure = failure_after_heartbeats(&mut ear).await;
+    assert!(failure.contains("did not answer in time after the listener was stopped"), "{failure}");
+}
+
 #[tokio::test]
 async fn an_answer_that_a_kit_cannot_send_is_garbage_with_its_reason() {
     let mut ear = hosting(obedient());
