@@ -806,6 +806,9 @@ pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
+/// Time in which the replicas of a listener must announce their leases after a ping. A longer lease
+/// that no replica announces in this time is forgotten.
+pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
 /// Maximum number of distinct operations that a record about denied operations names. The NATS

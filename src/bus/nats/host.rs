@@ -335,6 +335,9 @@ impl NatsShared {
                 },
                 _ = look.tick() => {
                     let connection = self.connection();
+                    if self.in_flight().survey_leases(Instant::now()) {
+                        self.is_probe_due.store(true, Ordering::Release);
+                    }
                     let is_due = connection != seen || self.is_probe_due.load(Ordering::Acquire);
                     if connection.is_some() && is_due {
                         seen = connection;

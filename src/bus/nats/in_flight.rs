@@ -17,6 +17,7 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
 
+use super::announced_leases::AnnouncedLeases;
 use super::tokens::AttemptToken;
 
 pub(super) type AttemptKey = (CallId, Attempt);
@@ -27,8 +28,7 @@ pub(super) struct InFlightTable {
     /// Attempts that ended without an answer, oldest first. An answer to such an attempt may still
     /// arrive.
     given_up: VecDeque<GivenUpAttempt>,
-    /// The lease that the listener's replicas have announced; `None` if they have announced none.
-    lease: Option<Duration>,
+    leases: AnnouncedLeases,
     is_away: bool,
     is_draining: bool,
     looked: Instant,
@@ -50,6 +50,8 @@ struct InFlightAttempt {
     is_acknowledged: bool,
     /// Duration of the lease that the replica was last granted; zero if it has no lease.
     lease: Duration,
+    /// Lease that the replica named in a keep-alive for this attempt; `None` before a keep-alive.
+    own_lease: Option<Duration>,
     /// Deadline by which a cancelled attempt must end; `None` before a cancellation.
     cancel_deadline: Option<Instant>,
     /// Whether the attempt was reported because it still ran after `cancel_deadline`.
@@ -126,7 +128,7 @@ impl InFlightTable {
         Self {
             attempts: HashMap::default(),
             given_up: VecDeque::new(),
-            lease: None,
+            leases: AnnouncedLeases::default(),
             is_away: false,
             is_draining: false,
             looked: now,
@@ -152,8 +154,10 @@ impl InFlightTable {
         now: Instant,
     ) -> bool {
         if !self.is_draining {
-            let lives_until = self.lease.map(|lease| now + lease);
-            let lease = self.lease.unwrap_or_default();
+            let announced = self.leases.largest();
+            let lives_until = announced.map(|lease| now + lease);
+            let lease = announced.unwrap_or_default();
+            let own_lease = None;
             let since = now;
             let is_acknowledged = false;
             let cancel_deadline = None;
@@ -167,6 +171,7 @@ impl InFlightTable {
                 since,
                 is_acknowledged,
                 lease,
+                own_lease,
                 cancel_deadline,
                 is_reported,
                 strays,
@@ -233,7 +238,7 @@ impl InFlightTable {
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
-        if let Some(lease) = self.lease {
+        if let Some(lease) = attempt.own_lease.or(self.leases.largest()) {
             attempt.lives(lease, now);
         }
         Some(attempt.key)
@@ -245,18 +250,34 @@ impl InFlightTable {
         self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.lives_until = None;
+            attempt.own_lease = Some(lease);
             attempt.is_acknowledged = true;
             attempt.lives(lease, now);
         }
     }
 
-    /// Records the lease that the replicas announced, and grants it to every attempt that has no
-    /// lease yet. Does nothing if `lease` is `None`.
+    /// Records the lease that a replica announced, and grants the largest announced lease to every
+    /// attempt that has none yet. An attempt that no replica has acknowledged may be at a replica
+    /// with this lease, so its lease lasts at least as long since its publication. Does nothing if
+    /// `lease` is `None`.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
-        self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
-        let unleased = self.attempts.values_mut().filter(|attempt| attempt.lives_until.is_none());
-        unleased.for_each(|attempt| attempt.lives(lease, now));
+        self.leases.announce(lease, now);
+        let largest = self.leases.largest().unwrap_or(lease);
+
+        for attempt in self.attempts.values_mut() {
+            if attempt.lives_until.is_none() {
+                attempt.lives(largest, now);
+            } else if attempt.own_lease.is_none() && largest > attempt.lease {
+                attempt.lives(largest, attempt.since);
+            }
+        }
+    }
+
+    /// Returns whether the host must ping the listener's replicas, so that they announce their
+    /// leases again. Forgets a lease that no replica announced after the previous ping.
+    pub fn survey_leases(&mut self, now: Instant) -> bool {
+        self.leases.survey(now)
     }
 
     /// Returns the call and the number of the attempt with this token. Returns `None` if no such
@@ -293,10 +314,10 @@ impl InFlightTable {
         std::mem::replace(&mut self.is_away, false)
     }
 
-    /// Records that the listener has no replica, and forgets the lease that its replicas announced.
+    /// Records that the listener has no replica, and forgets the leases that its replicas announced.
     /// Returns true if the listener had a replica before.
     pub fn record_absence(&mut self) -> bool {
-        self.lease = None;
+        self.leases.clear();
         !std::mem::replace(&mut self.is_away, true)
     }
 
@@ -355,8 +376,10 @@ impl InFlightTable {
         let attempt = self.attempts.get_mut(&token)?;
         let delivery = attempt.sent.partial.take()?;
         if attempt.cancel_deadline.is_none() {
-            attempt.lives_until = self.lease.map(|lease| now + lease);
-            attempt.lease = self.lease.unwrap_or_default();
+            let announced = self.leases.largest();
+            attempt.lives_until = announced.map(|lease| now + lease);
+            attempt.lease = announced.unwrap_or_default();
+            attempt.own_lease = None;
             attempt.since = now;
             attempt.connection = connection;
             attempt.is_acknowledged = false;
@@ -566,6 +589,25 @@ mod tests {
         assert_eq!(in_flight.record_heartbeat(2, now), None);
         assert_eq!(overdue(&mut in_flight, 1, now, LEASE + LEASE / 4), []);
         assert_eq!(overdue(&mut in_flight, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
+    }
+
+    #[test]
+    fn an_attempt_whose_replica_is_unknown_has_the_largest_lease_of_all_replicas() {
+        let (mut in_flight, now) = in_flight();
+        let long = LEASE * 4;
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        // A replica with a longer lease joins. The attempt may be at either.
+        in_flight.leases(Some(long), now);
+        // The other replica works on another attempt, and holds to its own lease.
+        in_flight.take(2, key(2), 1, now);
+        in_flight.lives(2, LEASE, now);
+        in_flight.take(3, key(3), 1, now);
+
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(2)]);
+        in_flight.record_heartbeat(3, now + LEASE);
+        assert_eq!(overdue(&mut in_flight, 1, now + LEASE, long - LEASE), [key(1)]);
+        assert_eq!(overdue(&mut in_flight, 1, now + long, LEASE), [key(3)]);
     }
 
     #[test]

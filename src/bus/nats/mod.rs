@@ -12,6 +12,7 @@
 
 mod agent_host;
 mod agent_requests;
+mod announced_leases;
 mod connection;
 mod denied_operations;
 mod encode;

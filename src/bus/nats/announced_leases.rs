@@ -1,0 +1,99 @@
+//! The leases that the replicas of one listener announce. Replicas may have different leases, for
+//! example while an operator changes `ORGANISM_BUS_LEASE` replica by replica.
+
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// The largest announced lease. It holds for each attempt whose replica has not sent a keep-alive
+/// yet, because any replica may have received the attempt.
+///
+/// An idle replica announces its lease only when it connects or is pinged. So a smaller lease alone
+/// does not show that the larger one is out of use: the host first pings the replicas, and forgets
+/// the larger lease if no replica announces it in the time that follows.
+#[derive(Debug, Default)]
+pub(super) struct AnnouncedLeases {
+    largest: Option<Duration>,
+    survey: Option<LeaseSurvey>,
+}
+
+#[derive(Debug)]
+struct LeaseSurvey {
+    begun: Instant,
+    /// Largest lease that was announced since `begun`.
+    largest: Duration,
+    is_ping_due: bool,
+}
+
+impl AnnouncedLeases {
+    /// Returns the largest lease, or `None` if the replicas have announced none.
+    pub fn largest(&self) -> Option<Duration> {
+        self.largest
+    }
+
+    pub fn announce(&mut self, lease: Duration, now: Instant) {
+        let largest = self.largest.unwrap_or_default();
+        self.largest = Some(largest.max(lease));
+
+        if let Some(survey) = &mut self.survey {
+            survey.largest = survey.largest.max(lease);
+        } else if lease < largest {
+            let is_ping_due = true;
+            self.survey = Some(LeaseSurvey { begun: now, largest: lease, is_ping_due });
+        }
+    }
+
+    /// Ends a survey whose time has passed. Returns whether the host must ping the replicas, which
+    /// then announce their leases.
+    pub fn survey(&mut self, now: Instant) -> bool {
+        let Some(survey) = &mut self.survey else { return false };
+        if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {
+            self.largest = Some(survey.largest);
+            self.survey = None;
+            return false;
+        }
+
+        std::mem::take(&mut survey.is_ping_due)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_secs(5);
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_largest_lease_holds_while_a_replica_announces_it() {
+        let now = Instant::now();
+        let mut leases = AnnouncedLeases::default();
+        leases.announce(SHORT, now);
+        assert!(!leases.survey(now), "replicas with one lease are not pinged");
+        leases.announce(LONG, now);
+        leases.announce(SHORT, now);
+        assert_eq!(leases.largest(), Some(LONG));
+
+        assert!(leases.survey(now), "the idle replicas announce their leases");
+        assert!(!leases.survey(now), "one ping");
+        leases.announce(LONG, now);
+        assert!(!leases.survey(now + limits::NATS_LEASE_SURVEY));
+        assert_eq!(leases.largest(), Some(LONG));
+    }
+
+    #[test]
+    fn a_lease_that_no_replica_announces_any_more_is_forgotten() {
+        let now = Instant::now();
+        let mut leases = AnnouncedLeases::default();
+        leases.announce(LONG, now);
+        leases.announce(SHORT, now);
+        leases.survey(now + limits::NATS_LEASE_SURVEY / 2);
+        assert_eq!(leases.largest(), Some(LONG), "its replica may be idle");
+        leases.survey(now + limits::NATS_LEASE_SURVEY);
+        assert_eq!(leases.largest(), Some(SHORT));
+    }
+}
