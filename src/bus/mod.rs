@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
-use crate::thread::{ForkSource, UncountedSum};
+use crate::thread::{ForkSource, UncountedTotal};
 use crate::trace::TraceParent;
 use live::{LiveChannel, LiveSource};
 
@@ -49,7 +49,7 @@ pub struct Delivery {
     pub source: Option<Arc<ForkSource>>,
     /// Time that does not count against the time limit of a workflow run. Empty if all time of the
     /// call counts.
-    pub uncounted: Vec<UncountedSum>,
+    pub uncounted: Vec<UncountedTotal>,
 }
 
 /// The role of a preview in a delivery. A preview is a listener's description of the effects that a

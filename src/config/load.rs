@@ -250,7 +250,8 @@ fn resolve(
 }
 
 /// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
-/// model writes its actions. Returns notes about valid settings that may surprise the author.
+/// model writes its actions. Returns notes about valid settings that may surprise the author, also
+/// about the concurrency of members.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -260,7 +261,7 @@ fn transport_notes(
     let notes = contracts.map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, problems)
     });
-    notes.into_iter().flatten().collect()
+    notes.into_iter().flatten().chain(concurrency_notes(sections)).collect()
 }
 
 /// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
@@ -321,7 +322,6 @@ fn load_with(
     let mut hints = shipped_listeners::notes(&sections.members, &directory);
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
-    hints.extend(concurrency_notes(&sections));
 
     report_unmet(keys, missing.of_pump(&agents, &models), &mut problems);
     let (Some(contracts), Some(name), Some(storage), true) =

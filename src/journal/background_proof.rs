@@ -140,8 +140,8 @@ pub(super) struct ProofClaim {
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the pump changed any of them at its start.
     pub known: ExternalMarks,
-    /// Records with blanked payloads, and records whose redaction operators have accepted. Includes
-    /// acceptances after the snapshot.
+    /// Records with blanked payloads, and records whose redaction was accepted by operators, also
+    /// after the snapshot.
     pub redactions: RedactedRecords,
     /// Losses of records. Operators have accepted each loss in an action that the journal records.
     pub losses: Vec<AcceptedLoss>,

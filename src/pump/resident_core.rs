@@ -34,8 +34,8 @@ pub struct ResidentCore {
 #[derive(Debug, Clone, Copy)]
 pub struct ResidencyLimits {
     pub trees: usize,
-    /// Maximum number of threads that the trees at rest in memory have together. A tree is at rest
-    /// if nothing in the tree is open, such as a call or a timer.
+    /// Maximum number of threads in memory, summed over all trees at rest. A tree is at rest if
+    /// nothing in the tree is open, such as a call or a timer.
     pub threads: usize,
     /// Maximum number of waiting trees in memory. A waiting tree has open calls, all of which wait
     /// for persons or timers.

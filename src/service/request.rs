@@ -311,7 +311,7 @@ pub struct RetryRequest {
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The new root thread for a submission that was refused before it had a thread. The id of the
-    /// thread is derived from the message, so two requests make only one thread.
+    /// thread is derived from the refused message, so a repeated request opens no second thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Partition whose journal contains the record of the failed call or the refused submission.

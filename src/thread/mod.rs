@@ -60,4 +60,4 @@ pub use state::{
     ByListener, Call, CallPreview, ClientKey, Held, KeptFault, KeyUse, Map, StandstillTime, State,
     Thread, Timer, Tree, Usage,
 };
-pub use uncounted_time::{UncountedSum, UncountedTime, uncounted_at};
+pub use uncounted_time::{UncountedTime, UncountedTotal, uncounted_at};

@@ -17,29 +17,29 @@ use crate::clock::Time;
 pub struct UncountedTime {
     /// Time since which a pause keeps the call, or a call beneath it, from being handed over.
     /// `None` while no pause does so. Moved to the time of each message that the call receives
-    /// meanwhile: the time before is then part of the sums.
+    /// meanwhile: the time before is then part of the totals.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     still_since: Option<Time>,
-    #[serde(rename = "sums", default, skip_serializing_if = "Vec::is_empty")]
-    sums: Vec<UncountedSum>,
+    #[serde(rename = "totals", default, skip_serializing_if = "Vec::is_empty")]
+    totals: Vec<UncountedTotal>,
 }
 
-/// The sum of the uncounted time of a call, from one of its messages on.
+/// The uncounted time of a call in total, from one of its messages on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UncountedSum {
-    /// Time of the latest message that the call had received when the sum changed. The sum applies
-    /// to all later messages.
+pub struct UncountedTotal {
+    /// Time of the latest message that the call had received when the total changed. The total
+    /// applies to all later messages.
     #[serde(rename = "after")]
     pub after: Time,
-    #[serde(rename = "sum")]
-    pub sum: Duration,
+    #[serde(rename = "total")]
+    pub total: Duration,
 }
 
-/// Returns the uncounted time of a call up to a message with the time `time`. `sums` are the sums
-/// of the call, oldest first.
-pub fn uncounted_at(sums: &[UncountedSum], time: Time) -> Duration {
-    let sum = sums.iter().rev().find(|sum| sum.after < time);
-    sum.map_or(Duration::ZERO, |sum| sum.sum)
+/// Returns the uncounted time of a call up to a message with the time `time`. `totals` are the
+/// totals of the call, oldest first.
+pub fn uncounted_at(totals: &[UncountedTotal], time: Time) -> Duration {
+    let found = totals.iter().rev().find(|total| total.after < time);
+    found.map_or(Duration::ZERO, |found| found.total)
 }
 
 impl UncountedTime {
@@ -72,20 +72,20 @@ impl UncountedTime {
             return;
         }
 
-        match self.sums.last_mut() {
-            Some(last) if last.after == latest => last.sum += time,
+        match self.totals.last_mut() {
+            Some(last) if last.after == latest => last.total += time,
             last => {
-                let sum = last.map_or(Duration::ZERO, |last| last.sum) + time;
-                self.sums.push(UncountedSum { after: latest, sum });
+                let total = last.map_or(Duration::ZERO, |last| last.total) + time;
+                self.totals.push(UncountedTotal { after: latest, total });
             }
         }
     }
 }
 
 impl Call {
-    /// Returns the sums of the time that does not count for the call, oldest first.
-    pub fn uncounted_sums(&self) -> &[UncountedSum] {
-        self.uncounted.as_deref().map_or(&[], |uncounted| &uncounted.sums)
+    /// Returns the totals of the time that does not count for the call, oldest first.
+    pub fn uncounted_totals(&self) -> &[UncountedTotal] {
+        self.uncounted.as_deref().map_or(&[], |uncounted| &uncounted.totals)
     }
 
     /// Begins or ends a period of a pause at `time`. `is_still` is whether a pause keeps the call,
@@ -147,19 +147,19 @@ mod tests {
         uncounted.end_pause(at(110), at(3));
         uncounted.end_pause(at(500), at(3));
 
-        let seconds = |time| uncounted_at(&uncounted.sums, at(time)).as_secs();
+        let seconds = |time| uncounted_at(&uncounted.totals, at(time)).as_secs();
         assert_eq!([seconds(0), seconds(3), seconds(111), seconds(600)], [0, 2, 109, 109]);
     }
 
     #[test]
-    fn periods_without_a_message_between_them_have_one_sum() {
+    fn periods_without_a_message_between_them_have_one_total() {
         let mut uncounted = UncountedTime::default();
         for start in [10, 20] {
             uncounted.begin_pause(at(start));
             uncounted.end_pause(at(start + 5), at(4));
         }
 
-        let sum = UncountedSum { after: at(4), sum: Duration::from_secs(10) };
-        assert_eq!(uncounted.sums, [sum]);
+        let total = UncountedTotal { after: at(4), total: Duration::from_secs(10) };
+        assert_eq!(uncounted.totals, [total]);
     }
 }

@@ -20,7 +20,7 @@ use crate::xml::shape::QName;
 use super::calls_beneath::{NestedCall, calls_beneath};
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
-use super::run_clock::{RunClock, UncountedTimes};
+use super::run_clock::{RunClock, UncountedTimes, has_timed_out};
 use super::run_retry::RunArchive;
 use super::run_state::{
     GoalFailure, GoalRun, RunEvent, RunKind, RunPart, RunState, RunStep, WorkflowRun,
@@ -580,16 +580,6 @@ impl<'a> CallFold<'a> {
             GoalForm::Loop { .. } | GoalForm::Choose(_) | GoalForm::Ask { .. } => None,
         }
     }
-}
-
-/// Whether `message` is the result of a thread that has timed out.
-fn has_timed_out(message: &Message) -> bool {
-    let result = Element::read_document(message.payload.as_str());
-    let result = result.filter(|result| result.local_name() == "thread-result");
-    result.is_some_and(|result| {
-        let mut payloads = result.children();
-        payloads.any(|payload| is_failed(payload) && failure_of(payload).code == "timeout")
-    })
 }
 
 /// Name of a placeholder element, which is used if a reply contains no payload.

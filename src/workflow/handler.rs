@@ -614,7 +614,7 @@ mod tests {
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::schema::ShortType;
     use crate::system;
-    use crate::thread::UncountedSum;
+    use crate::thread::UncountedTotal;
     use crate::workflow::{
         FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget,
         IdentifiedDefinition, PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
@@ -720,7 +720,7 @@ mod tests {
         handler: &WorkflowHandler,
         messages: &[Arc<Message>],
         fresh: usize,
-        uncounted: &[UncountedSum],
+        uncounted: &[UncountedTotal],
     ) -> Result<Vec<String>, AttemptFailure> {
         let outcome = handler.outcome(&Delivery {
             listener: name("flow"),
@@ -752,7 +752,8 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     /// A pause of an hour and a half before the result of the goal.
-    const PAUSED: UncountedSum = UncountedSum { after: Time(0), sum: Duration::from_secs(5_400) };
+    const PAUSED: UncountedTotal =
+        UncountedTotal { after: Time(0), total: Duration::from_secs(5_400) };
 
     #[test]
     fn the_time_of_a_pause_does_not_count_for_a_run() {
@@ -772,7 +773,7 @@ mod tests {
         let messages = ended_late("failed", "<writer-error code=\"crashed\"/>");
         let again = handle_with(&handler(Some(HOUR)), &messages, 1, &[PAUSED]).unwrap().concat();
         assert!(again.contains("suggested_sub_id=\"draft"), "{again}");
-        assert!(again.contains("timeout=\"PT30M"), "{again}");
+        assert!(again.contains("timeout=\"PT1800.000S"), "{again}");
     }
 
     #[test]

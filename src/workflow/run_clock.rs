@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::thread::{UncountedSum, uncounted_at};
+use crate::envelope::Message;
+use crate::thread::{UncountedTotal, uncounted_at};
+use crate::xml::element::Element;
+
+use super::call_fold::{failure_of, is_failed};
 
 /// Clock of a run. Its times are those of the run's messages, not those of a system clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,14 +20,14 @@ pub(super) struct RunClock {
     uncounted: Duration,
 }
 
-/// What is known about the time of a run that does not count.
+/// The time of a run that does not count, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum UncountedTimes<'a> {
     /// All time counts.
     #[default]
     None,
-    /// The sums of the uncounted time of an open run, oldest first.
-    Known(&'a [UncountedSum]),
+    /// The totals of the uncounted time of an open run, oldest first.
+    Known(&'a [UncountedTotal]),
     /// Nothing is known. The time of a run is then over only if it is over without any uncounted
     /// time, and a thread of the run has timed out.
     Unknown,
@@ -38,7 +42,7 @@ impl RunClock {
     pub(super) fn advance(&mut self, time: Time, uncounted: UncountedTimes<'_>) {
         self.now = time;
         self.uncounted = match uncounted {
-            UncountedTimes::Known(sums) => uncounted_at(sums, time),
+            UncountedTimes::Known(totals) => uncounted_at(totals, time),
             UncountedTimes::None | UncountedTimes::Unknown => Duration::ZERO,
         };
     }
@@ -47,4 +51,14 @@ impl RunClock {
     pub(super) fn elapsed(self) -> Duration {
         self.now.since(self.began).saturating_sub(self.uncounted)
     }
+}
+
+/// Whether `message` is the result of a thread that has timed out.
+pub(super) fn has_timed_out(message: &Message) -> bool {
+    let result = Element::read_document(message.payload.as_str());
+    let result = result.filter(|result| result.local_name() == "thread-result");
+    result.is_some_and(|result| {
+        let mut payloads = result.children();
+        payloads.any(|payload| is_failed(payload) && failure_of(payload).code == "timeout")
+    })
 }

@@ -78,3 +78,58 @@ impl RunDefinitions {
         current.map(|current| &current.definition).or_else(|| self.recorded.get(&digest))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::Payload;
+    use crate::ids::{CallId, MessageId, PayloadName, ThreadId};
+
+    /// Returns a message of the call with the number `call`.
+    fn message(id: u64, call: u64, from: &str, name: PayloadName, payload: &str) -> Arc<Message> {
+        let id_of = |number: u64| MessageId(Uuid::from_u128(number.into()));
+        let kind = if id == call { MessageKind::Call } else { MessageKind::Own };
+        Arc::new(Message {
+            id: id_of(id),
+            kind,
+            from: ListenerName::parse(from).unwrap(),
+            to: ListenerName::parse("tour").unwrap(),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            seq: id,
+            cause: None,
+            call: Some(CallId(id_of(call))),
+            time: Time(0),
+            name,
+            payload: Payload::new(payload),
+        })
+    }
+
+    fn request(id: u64) -> Arc<Message> {
+        message(id, id, "desk", PayloadName::new("urn:test", "tour"), "<tour/>")
+    }
+
+    #[test]
+    fn the_latest_run_is_that_of_the_latest_request_with_or_without_a_definition() {
+        let digest = Digest::of(b"definition");
+        let record = |id: u64, call: u64| {
+            message(id, call, "tour", run_definition_name(), &write_run_definition(digest))
+        };
+        let mut messages = vec![request(1)];
+        assert_eq!(latest_run(&messages), None, "it may be no workflow");
+
+        messages.push(record(2, 1));
+        let found = latest_run(&messages).unwrap();
+        assert_eq!((found.0.seq, found.1), (1, Some(digest)));
+
+        messages.push(request(3));
+        let found = latest_run(&messages).unwrap();
+        assert_eq!((found.0.seq, found.1), (3, None), "it ended in its first outcome");
+
+        messages.push(record(4, 3));
+        let found = latest_run(&messages).unwrap();
+        assert_eq!((found.0.seq, found.1), (3, Some(digest)));
+    }
+}

@@ -135,8 +135,8 @@ impl MemoryItems {
     }
 
     /// Returns the journal position of the delivery that led to the first turn of `call`. If `call`
-    /// has had no turn yet and `delivery` is a delivery of `call`, returns the position of
-    /// `delivery`. If `delivery` belongs to another call, returns `None`.
+    /// has had no turn yet, returns the position of `delivery`, or `None` if `delivery` belongs to
+    /// another call.
     ///
     /// `delivery` is the delivery for which the items are computed: its call and its position.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {

@@ -32,12 +32,7 @@ pub async fn show_run(
     submission: SubmitRequest,
     output: RunOutputForm,
 ) -> anyhow::Result<ExitCode> {
-    let form = match (output.json, output.quiet || output.no_wait) {
-        (true, false) => ProgressForm::Json,
-        (_, true) => ProgressForm::Nothing,
-        (false, false) if can_draw() => ProgressForm::Tree,
-        (false, false) => ProgressForm::Lines,
-    };
+    let form = output.progress_form();
     let once = called_once(&config.contracts);
     let data = config.data.clone();
     let (graph, _) = GoalGraph::new(definition);
@@ -211,6 +206,16 @@ pub struct RunOutputForm {
 }
 
 impl RunOutputForm {
+    /// Returns the form in which the progress of the run is shown.
+    fn progress_form(self) -> ProgressForm {
+        match (self.json, self.quiet || self.no_wait) {
+            (true, false) => ProgressForm::Json,
+            (_, true) => ProgressForm::Nothing,
+            (false, false) if can_draw() => ProgressForm::Tree,
+            (false, false) => ProgressForm::Lines,
+        }
+    }
+
     /// Prints an update, and returns the exit code for this update.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {

@@ -94,7 +94,7 @@ impl Core {
                     timeout,
                     preview: self.preview_of_delivery(contract, open),
                     source: lineage.map(|lineage| Arc::new(lineage.source.clone())),
-                    uncounted: open.uncounted_sums().to_vec(),
+                    uncounted: open.uncounted_totals().to_vec(),
                 };
                 let running = RunningAttempt {
                     attempt,

@@ -81,8 +81,8 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides what the `<`, backtick or tilde at `at` begins. `floor` is the offset at which the
-    /// current text outside of actions begins.
+    /// Decides which construct begins with the `<`, backtick or tilde at offset `at`. `floor` is the
+    /// offset at which the current text outside of actions begins.
     pub fn step(
         &mut self,
         at: usize,

@@ -200,6 +200,13 @@ fn a_cancelled_booking_that_another_run_made_room_for_is_listed() {
     house.verified();
 }
 
+/// Returns the states of a goal in the JSON lines that a command wrote, in order.
+fn states_of(goal: &str, lines: &str) -> Vec<String> {
+    let lines = lines.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+    let rows = lines.filter(|line| line["goal"] == goal);
+    rows.map(|row| row["state"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn a_retry_of_a_run_that_was_undone_books_again() {
     let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
@@ -214,8 +221,15 @@ fn a_retry_of_a_run_that_was_undone_books_again() {
     assert_each_cancelled_once(&house, 2);
 
     house.write("accept-charge", "");
-    let last = house.organism(&["workflow", "retry", "sess-travel00", "--quiet"]);
+    let last = house.organism(&["workflow", "retry", "sess-travel00", "--json"]);
     assert_eq!(last.code, Some(0), "{last:?}");
+    // The goal that was undone runs again, and is shown so.
+    assert_eq!(states_of("tell", &last.out).last(), Some(&"done".to_owned()), "{last:?}");
+    for goal in ["first", "pay"] {
+        let states = states_of(goal, &last.out);
+        assert!(states.contains(&"running".to_owned()), "{goal}: {last:?}");
+        assert_eq!(states.last(), Some(&"done".to_owned()), "{goal}: {last:?}");
+    }
     assert_eq!(cancellations(&house).values().filter(|times| **times == 0).count(), 1);
     let told = ledger(&house).iter().filter(|line| line.starts_with("notify")).count();
     assert_eq!(told, 1, "its result was taken over: {:?}", ledger(&house));
