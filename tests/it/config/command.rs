@@ -753,7 +753,8 @@ fn the_json_of_a_check_has_all_notes_warnings_and_next_times() {
     assert_eq!(warned, [Some("schema-skip"); 2], "{json}");
     for warning in warnings {
         let message = warning["message"].as_str().unwrap();
-        let line = format!("note: lax.xsd:{}: {message}", warning["line"]);
+        let file = warning["file"].as_str().unwrap();
+        let line = format!("note: {file}:{}: {message}", warning["line"]);
         assert!(notes.contains(&line), "{line} is not in {notes}");
     }
 

@@ -289,6 +289,7 @@ fn a_delivery_states_the_time_that_does_not_count() {
     world.play("thinker", &[look("q")]);
     world.pass(HOUR);
     world.restart();
+    world.now = world.now.plus(3 * HOUR);
     let step = Standstill { stood: Duration::ZERO, stepped: 3 * HOUR };
     world.step(Event::Standstill(step));
     world.pass(HOUR);
