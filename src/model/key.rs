@@ -58,7 +58,7 @@ impl ProviderKey {
         &self.value
     }
 
-    /// Returns `text` with [`HIDDEN`] in place of the key. A text from a server may contain the
+    /// Returns `text` with `HIDDEN` in place of the key. A text from a server may contain the
     /// key, because the server may have echoed it. Does not replace a very short key, because a
     /// text may contain such a key by chance.
     pub fn hide_in(&self, text: &str) -> String {

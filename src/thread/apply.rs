@@ -7,6 +7,7 @@ use super::allotments::{Allotment, AllotmentUsage};
 use super::awaited_answers::{PendingMessage, ReplyOrder};
 use super::request_counts::RECORDED_SINCE;
 use super::state::{CallPreview, Held, KeyUse, State, Thread, Timer, Tree};
+use super::uncounted_time::UNCOUNTED_SINCE;
 use super::{Call, Closing, Fact, Opener, Opening, Pause, ScheduledRun};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
@@ -199,7 +200,7 @@ impl State {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
             if is_paused {
-                tree.follow_pauses(&self.pauses, self.time);
+                tree.follow_pauses(&self.pauses, self.time, self.core_version);
             }
             tree.follow_people(self.time, self.core_version, is_paused);
         }
@@ -226,7 +227,7 @@ impl State {
 
         let trees = self.trees.values_mut();
         for tree in trees.filter(|tree| also_at_rest || !tree.calls.is_empty()) {
-            tree.pass_over(stood, stepped);
+            tree.pass_over(stood, stepped, self.core_version);
         }
     }
 
@@ -303,7 +304,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn pass_over(&mut self, stood: Duration, stepped: Duration) {
+    pub(super) fn pass_over(&mut self, stood: Duration, stepped: Duration, core_version: u32) {
         self.started = self.started.plus(stepped);
         self.still_since = self.still_since.map(|since| since.plus(stepped));
 
@@ -320,7 +321,9 @@ impl Tree {
         let not_counted = stood + stepped;
         for call in self.calls.values_mut() {
             call.extend(not_counted);
-            call.pass_uncounted_step(stepped);
+            if core_version >= UNCOUNTED_SINCE {
+                call.pass_uncounted_step(stepped);
+            }
             call.kept_since = call.kept_since.map(|since| since.plus(not_counted));
         }
     }

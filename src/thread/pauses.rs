@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::allotments::with_ancestors;
 use super::operator::DecisionOrigin;
 use super::state::{Call, State, Tree};
+use super::uncounted_time::UNCOUNTED_SINCE;
 use crate::clock::Time;
 use crate::ids::{ListenerName, ThreadId};
 use crate::mutant::mutant;
@@ -234,7 +235,7 @@ impl State {
         let is_paused = !self.pauses.is_empty();
         for root in roots {
             let Some(tree) = self.trees.get_mut(root) else { continue };
-            tree.follow_pauses(&self.pauses, self.time);
+            tree.follow_pauses(&self.pauses, self.time, core_version);
             tree.follow_people(self.time, core_version, is_paused);
         }
     }
@@ -251,8 +252,9 @@ impl State {
 
 impl Tree {
     /// Stops or restarts the deadlines of the tree's calls and the time limits of its spawned
-    /// threads, according to `pauses`. `time` is the time of the latest record.
-    pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time) {
+    /// threads, according to `pauses`. `time` is the time of the latest record. `core_version`
+    /// determines whether workflows learn of the time that does not count.
+    pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time, core_version: u32) {
         let is_frozen = !mutant("count-the-time-of-a-pause");
         for call in self.calls.values_mut() {
             let is_covered = pauses.covers(&call.thread, &call.callee);
@@ -290,6 +292,10 @@ impl Tree {
                 _ => {}
             }
         }
+        if core_version < UNCOUNTED_SINCE {
+            return;
+        }
+
         for call in self.calls.values_mut() {
             call.follow_stillness(still.contains(&call.thread), time);
         }

@@ -190,7 +190,8 @@ impl State {
         let ReturningTree { stepped, stood, mut tree } = serde_json::from_str(text)?;
         let is_waiting = self.counts_calls_of(&tree);
         let stood = if is_waiting { self.stood.0.saturating_sub(stood) } else { Duration::ZERO };
-        tree.pass_over(stood, self.stepped.saturating_sub(stepped));
+        let stepped = self.stepped.saturating_sub(stepped);
+        tree.pass_over(stood, stepped, self.core_version);
         Ok(tree)
     }
 

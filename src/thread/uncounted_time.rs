@@ -82,6 +82,10 @@ impl UncountedTime {
     }
 }
 
+/// First core version that leaves time out of the time of a workflow run. A run that an earlier
+/// version continued must keep the decisions that followed from counting all time.
+pub(super) const UNCOUNTED_SINCE: u32 = 58;
+
 impl Call {
     /// Returns the totals of the time that does not count for the call, oldest first.
     pub fn uncounted_totals(&self) -> &[UncountedTotal] {

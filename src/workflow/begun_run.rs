@@ -66,10 +66,11 @@ impl<'a> RunBasis<'a> {
         };
         let from = retry.from.as_ref().map(number).transpose()?;
         let run = retry.earlier_run(request, thread)?;
-        let mut fold = self.ended(&run, thread, UncountedTimes::None)?;
+        let mut fold = self.ended(&run, thread, UncountedTimes::Unknown)?;
         if fold.is_foreign() {
-            // The run went on after the end of its time, so part of this time did not count.
-            fold = self.ended(&run, thread, UncountedTimes::Unknown)?;
+            // The time of the run was over at a message that reports no time-out. So all of its
+            // time counted.
+            fold = self.ended(&run, thread, UncountedTimes::None)?;
         }
 
         // A goal whose calls were undone no longer has a result, so it runs again.

@@ -777,6 +777,36 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_takes_over_what_ended_after_a_pause() {
+        let handler = handler(Some(HOUR));
+        let definition = &handler.definitions.current.as_ref().unwrap().definition;
+        let (graph, _) = GoalGraph::new(definition);
+        let run = CallId(MessageId(Uuid::from_u128(1)));
+        let of_run = |(at, message): (usize, Arc<Message>)| {
+            let (kind, from) = match at {
+                0 => (MessageKind::Call, name("desk")),
+                _ => (message.kind, message.from.clone()),
+            };
+            Arc::new(Message { kind, from, call: Some(run), ..Message::clone(&message) })
+        };
+        let messages = ended_late("completed", "<report>long</report>");
+        let mut thread: Vec<_> = messages.into_iter().enumerate().map(of_run).collect();
+        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
+        let (kind, cause) = (MessageKind::Reply, Some(run.0));
+        let (from, to) = (name("flow"), name("desk"));
+        thread.push(Arc::new(Message { kind, from, to, cause, ..Message::clone(&reply) }));
+        let request = RunRetry { run, from: None }.write(&name("flow")).to_xml();
+        let retry = message(6, crate::contract::retry_name(&name("flow")), &request);
+        let (kind, from) = (MessageKind::Call, name("desk"));
+        let retry = Message { kind, from, ..Message::clone(&retry) };
+
+        let basis = RunBasis { definition, graph: &graph, once: &handler.once, undo: None };
+        let fold = basis.begin(&retry, &thread).ok().unwrap();
+        let (phase, ..) = fold.run().status(0);
+        assert_eq!(phase, crate::workflow::GoalPhase::Done);
+    }
+
+    #[test]
     fn a_run_whose_reply_is_refused_replies_that_it_is_too_large() {
         let handler = handler(None);
         let mut messages = ended();

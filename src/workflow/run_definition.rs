@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::{delegated_goal, run_definition_name};
+use crate::contract::{delegated_goal, retry_name, run_definition_name};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{Digest, ListenerName};
 use crate::xml::element::Element;
@@ -40,7 +40,9 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 /// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
 /// Returns the request of the run, and the digest of the definition that the run recorded. The
 /// digest is `None` if the run recorded no definition: it has not begun, or it ended in its first
-/// outcome. Returns `None` if no run of the thread recorded a definition.
+/// outcome. A retry without a recorded definition is passed over, because such a retry was refused
+/// and leaves the run before it as it was. Returns `None` if no run of the thread recorded a
+/// definition.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
     let recorded = |message: &Arc<Message>| {
         let digest = recorded_definition(message, &message.to)?;
@@ -49,7 +51,8 @@ pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Dig
     let (workflow, call, digest) = messages.iter().rev().find_map(recorded)?;
     let is_request = |message: &&Arc<Message>| {
         let opens_call = message.kind == MessageKind::Call && message.to == workflow;
-        opens_call && delegated_goal(&message.name).is_none()
+        let is_refused_retry = message.name == retry_name(&workflow) && message.call != call;
+        opens_call && delegated_goal(&message.name).is_none() && !is_refused_retry
     };
     let request = messages.iter().rev().find(is_request)?;
     let digest = (request.call == call).then_some(digest);
@@ -129,7 +132,13 @@ mod tests {
         assert_eq!((found.0.seq, found.1), (3, None), "it ended in its first outcome");
 
         messages.push(record(4, 3));
+        let retry = retry_name(&ListenerName::parse("tour").unwrap());
+        messages.push(message(5, 5, "desk", retry, "<tour-retry run=\"early\"/>"));
         let found = latest_run(&messages).unwrap();
-        assert_eq!((found.0.seq, found.1), (3, Some(digest)));
+        assert_eq!((found.0.seq, found.1), (3, Some(digest)), "the retry was refused");
+
+        messages.push(record(6, 5));
+        let found = latest_run(&messages).unwrap();
+        assert_eq!((found.0.seq, found.1), (5, Some(digest)));
     }
 }

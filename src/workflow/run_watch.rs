@@ -41,6 +41,8 @@ pub struct RunWatch<'a> {
     failed: Option<GoalId>,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
+    /// Whether the request of the run was taken. The state is then `None` if it cannot be computed.
+    has_begun: bool,
     /// Messages that the thread had before the run. They are needed only if the run is a retry.
     earlier: Vec<Arc<Message>>,
     /// Data for the undo of the runs before a retry. `None` if the run is no retry.
@@ -60,6 +62,7 @@ impl<'a> RunWatch<'a> {
             fold: None,
             failed: None,
             threads: 0,
+            has_begun: false,
             earlier: Vec::new(),
             undo: None,
         }
@@ -78,7 +81,9 @@ impl<'a> RunWatch<'a> {
     pub fn take(&mut self, message: &Message) {
         let requests = match &mut self.fold {
             Some(fold) => fold.take(message),
+            None if self.has_begun => return,
             None => {
+                self.has_begun = true;
                 let earlier = std::mem::take(&mut self.earlier);
                 self.fold = self.begun(message, &earlier);
                 // Threads of earlier runs are not new threads of a retry.

@@ -1,5 +1,6 @@
 //! Recorded runs: their requests and definitions.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::envelope::Message;
@@ -24,6 +25,11 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
+    /// Returns the directory of the journal that contains the run. Each partition has its own.
+    pub fn data(&self) -> &Path {
+        self.reader.data()
+    }
+
     /// Returns the definition that the run follows until its end.
     pub fn definition(&self) -> anyhow::Result<WorkflowDefinition> {
         let Self { reader, digest, .. } = self;

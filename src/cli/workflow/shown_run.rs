@@ -39,7 +39,7 @@ pub async fn show_run(
     let priced = config.models.iter().find_map(|model| model.price.as_ref());
     let currency = priced.map(|price| price.currency.clone());
     let rules = UndoRules::new(&config.contracts, &config.schemas);
-    let archive = JournalRuns::new(data.clone());
+    let archive = JournalRuns::new(retried.as_ref().map_or(&*data, RecordedRun::data).to_owned());
     let mut tree = RunTree::new(definition, &graph, &once);
     if let Some(RecordedRun { messages, last, .. }) = retried {
         let undo = UndoSource { rules: &rules, archive: &archive, up_to: last };

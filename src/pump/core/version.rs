@@ -120,7 +120,8 @@ const CHANGES: &[(u32, &str)] = &[
     (
         58,
         "a `stale-preview` after an earlier delivery of its call ends the call as `unknown-outcome`, \
-         and a call that was answered before is delivered without its preview",
+         and a call that was answered before is delivered without its preview; a delivery states \
+         which time does not count for the run of a workflow",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
