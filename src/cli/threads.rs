@@ -137,7 +137,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if page.trees.is_empty() {
         let is_filtered =
             filter != TreeFilter { is_without_organism: !args.all, ..TreeFilter::default() };
-        if is_filtered || limit == 0 {
+        if args.before.is_some() {
+            note!("no threads before this cursor; `organism threads` alone lists the newest");
+        } else if is_filtered || limit == 0 {
             note!("no thread matches these conditions; `organism threads` alone lists the newest");
         } else {
             note!("no threads to list; `organism send` starts one");

@@ -71,8 +71,8 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         return Err(unknown(thread).into());
     }
     let message = format!(
-        "no run in {thread} has recorded its definition: it is no thread of a workflow, or a \
-         program without these records began the run"
+        "no run in {thread} has recorded its definition: it is no thread of a workflow, its \
+         run ended in its first step, or a program without these records began the run"
     );
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
