@@ -58,6 +58,7 @@ impl CallsOfThread {
     /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. A
     /// refused decision does not stop the others: all decisions are sent before the first refusal
     /// is returned as an error.
+    ///
     /// If `json` is true, writes the result of each decision as a line of JSON, too.
     pub fn decide(
         &self,

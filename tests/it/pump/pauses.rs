@@ -306,6 +306,27 @@ fn a_delivery_states_the_time_that_does_not_count() {
     assert_eq!(uncounted_at(&woken.uncounted, woken.messages[0].time), Duration::ZERO);
 }
 
+/// A result that comes while a pause keeps back other work of a run: the part of the pause before
+/// the result does not count.
+#[test]
+fn a_delivery_during_a_pause_states_the_part_that_has_passed() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    pause(&mut world, &of_listener("finder"));
+    let opened = spawn("bound=\"true\"");
+    let wait = core("wait", "for=\"any\"", "");
+    world.play("thinker", &[opened.clone(), opened, wait]);
+    world.play("thinker", &[look("q")]);
+    world.pass(5 * MINUTE);
+    world.play("thinker", &[word("ballot", "v")]);
+
+    let woken = world.delivery_for("thinker");
+    assert!(fresh(&woken).iter().any(|text| text.contains("thread-result")), "{woken:?}");
+    let result = woken.messages.last().unwrap().time;
+    let uncounted = uncounted_at(&woken.uncounted, result);
+    assert!(uncounted >= 5 * MINUTE && uncounted < 6 * MINUTE, "{uncounted:?}");
+}
+
 /// Issue 18, 4.2: during a pause, submissions are accepted and wait.
 #[test]
 fn submissions_are_accepted_and_wait() {
