@@ -187,10 +187,10 @@ impl WorkflowHandler {
 
         let is_over = fold.is_over();
         let mut payloads = self.payloads(&definition, requests, is_over);
+        // The first payload records the definition, so that each later delivery contains the record,
+        // and that a retry of the run finds it.
+        payloads.splice(0..0, record.map(String::into_bytes));
         if !is_over {
-            // The first payload records the definition, so that each later delivery contains the
-            // record.
-            payloads.splice(0..0, record.map(String::into_bytes));
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })

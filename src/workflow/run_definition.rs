@@ -40,7 +40,7 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 /// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
 /// Returns the request of the run, and the digest of the definition that the run recorded. The
 /// digest is `None` if the run recorded no definition: it has not begun, or it ended in its first
-/// outcome. A retry without a recorded definition is passed over, because such a retry was refused
+/// outcome before core version 59. A retry without a recorded definition is passed over, because such a retry was refused
 /// and leaves the run before it as it was. Returns `None` if no run of the thread recorded a
 /// definition.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
@@ -129,7 +129,7 @@ mod tests {
 
         messages.push(request(3));
         let found = latest_run(&messages).unwrap();
-        assert_eq!((found.0.seq, found.1), (3, None), "it ended in its first outcome");
+        assert_eq!((found.0.seq, found.1), (3, None), "it has not begun");
 
         messages.push(record(4, 3));
         let retry = retry_name(&ListenerName::parse("tour").unwrap());

@@ -72,7 +72,7 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
     }
     let message = format!(
         "no run in {thread} has recorded its definition: it is no thread of a workflow, its \
-         run ended in its first step, or a program without these records began the run"
+         run has not begun, or an earlier version of the program did not record the definition"
     );
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
@@ -80,8 +80,8 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
 /// The failure of a command that needs the definition of a run that did not record it.
 fn without_definition(request: &Message) -> CommandFailure {
     let message = format!(
-        "the latest run in {}, message {}, has not recorded its definition: it ended in its first \
-         step, or has not begun; send its request again in place of a retry",
+        "the latest run in {}, message {}, has not recorded its definition: it has not begun, or an \
+         earlier version of the program did not record it; send its request again in place of a retry",
         request.thread, request.id
     );
     CommandFailure::new(CommandExit::Usage, message)

@@ -1,9 +1,10 @@
 //! Applies `max_actions_per_turn`, the maximum number of actions in one turn of an agent. Refuses
 //! each action beyond the maximum. If a turn contains a final payload, also refuses each call of
-//! the turn. A refusal does not affect the other actions of the turn.
+//! the turn, except for the definition that a run of a workflow records. A refusal does not affect the
+//! other actions of the turn.
 
 use super::outcome::{Gated, is_reply};
-use crate::contract::Meaning;
+use crate::contract::{Meaning, run_definition_name};
 use crate::envelope::{RefusalRule, Spent};
 use crate::pump::gate::Checked;
 
@@ -44,7 +45,7 @@ impl TurnActions {
             PlannedAction::Refuse(RefusalRule::ExcessAction, excess(self.room))
         } else if is_reply(checked) {
             PlannedAction::Final
-        } else if self.has_final {
+        } else if self.has_final && *checked.name() != run_definition_name() {
             PlannedAction::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
         } else if self.spent.is_some() {
             let text = "this was the last turn: only a final counts";

@@ -123,6 +123,10 @@ const CHANGES: &[(u32, &str)] = &[
          and a call that was answered before is delivered without its preview; a delivery states \
          which time does not count for the run of a workflow",
     ),
+    (
+        59,
+        "a run of a workflow that ends in its first outcome records its definition before its reply",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

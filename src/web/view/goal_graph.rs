@@ -81,8 +81,8 @@ fn find(
     let (request, digest) = match latest_run(&messages) {
         Some((request, Some(digest))) => (request, digest),
         Some((_, None)) => {
-            let problem = "has not recorded its definition: it ended in its first step, or has not \
-                 begun";
+            let problem = "has not recorded its definition: it has not begun, or an earlier version \
+                 of the program did not record it";
             return Ok(Err(format!("The latest run in the thread `{thread}` {problem}.")));
         }
         None => {

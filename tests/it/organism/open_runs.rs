@@ -274,6 +274,29 @@ fn a_retry_takes_over_the_results_of_the_run_and_runs_the_other_goals() {
 }
 
 #[test]
+fn a_run_that_ends_in_its_first_outcome_records_its_definition_and_can_be_retried() {
+    let limited =
+        DEFINITION.replace("with = { n = \"item\" }", "with = { n = \"item\" }, max_items = 1");
+    let house = house(&with_workflow(&limited));
+    house.write("let-go", "");
+    let request = request(1).replace("</unit>", "</unit><unit>2</unit>");
+    let sent = house.send_text(&request, &["--new", "sess-toured00"]);
+    assert!(sent.out.contains("<code>too-many-items</code>"), "{sent:?}");
+    let only = payloads(&house, "run-definition");
+    assert_eq!(only.len(), 1);
+
+    // The retry runs on the definition on record, which the config no longer has.
+    house.write("organism.toml", with_workflow(&limited.replace("max_items = 1", "max_items = 2")));
+    for retries in 1..=2 {
+        let retried = house.organism(&["workflow", "retry", "sess-toured00", "--quiet"]);
+        assert!(retried.out.contains("<code>too-many-items</code>"), "{retried:?}");
+        assert_eq!(payloads(&house, "run-definition"), vec![only[0].clone(); retries + 1]);
+    }
+    assert_eq!(messages(&house, "thread-spawned").len(), 0);
+    house.verified();
+}
+
+#[test]
 fn a_retry_from_a_goal_runs_it_and_all_that_need_it_again() {
     let house = failed_once();
     let retried = house.organism(&["workflow", "retry", "sess-toured00", "--from", "work"]);
