@@ -111,6 +111,7 @@ impl TurnInputs {
             tool_choice: self.tool_choice,
             one_call: self.one_call,
             max_tokens: self.max_tokens,
+            default_max_tokens: None,
         })
     }
 
@@ -182,7 +183,7 @@ pub(super) fn older_digest(request: &ModelRequest) -> Digest {
         .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
     let tools: String = tools.collect();
     let one_call = if request.one_call { "one call\0" } else { "" };
-    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
+    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.answer_bound());
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
 
     for message in &request.messages {

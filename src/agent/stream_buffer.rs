@@ -80,7 +80,7 @@ impl AnswerBuffer {
                 self.bytes = self.bytes.saturating_add(bytes);
                 return;
             }
-            AnswerChunk::Waiting(..) => return,
+            AnswerChunk::Waiting(..) | AnswerChunk::Queued => return,
             AnswerChunk::Failed(error) => {
                 if !self.is_under_way {
                     self.route = error.route().cloned();
@@ -112,10 +112,10 @@ impl AnswerBuffer {
     }
 
     /// Records that the current request failed. The request is charged if bytes of an answer were
-    /// received. It is also charged if this program aborted the request, because the provider may
-    /// still be working on it.
+    /// received, or if its stream had begun: the provider has read the prompt then. It is also
+    /// charged if this program aborted the request, because the provider may still be working on it.
     pub fn fail(&mut self, error: &Error) {
-        let is_charged = self.bytes > 0 || error.is_broken_off();
+        let is_charged = self.bytes > 0 || error.is_broken_off() || error.has_stream();
         self.lose(error.word(), is_charged);
     }
 
@@ -174,5 +174,46 @@ impl AnswerBuffer {
         }
 
         Some(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ListenerName, ThreadId};
+    use crate::model::RequestOrigin;
+
+    /// Tokens that a request costs which fails with `error` before a text of the answer arrived.
+    fn charged(error: fn(ModelRoute) -> Error) -> u64 {
+        let origin = RequestOrigin {
+            agent: ListenerName::parse("helper").unwrap(),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            turn: 1,
+            trace: None,
+        };
+        let request = ModelRequest {
+            origin,
+            system: "You help.".to_owned(),
+            messages: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: None,
+            one_call: false,
+            max_tokens: None,
+            default_max_tokens: None,
+        };
+        let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
+        let mut buffer = AnswerBuffer::default();
+        buffer.begin(route.clone());
+        buffer.fail(&error(route));
+        let lost = buffer.lost(&ModelTerms::default(), &request);
+        lost.map_or(0, |(usage, _)| usage.tokens_in)
+    }
+
+    #[test]
+    fn a_request_whose_stream_had_begun_is_charged_as_its_prompt() {
+        assert!(charged(|route| Error::Cut { route, bytes: 384 }) > 0);
+        assert!(charged(|route| Error::InvalidEvent { route, detail: String::new() }) > 0);
+        assert_eq!(charged(|route| Error::Cut { route, bytes: 0 }), 0);
+        assert_eq!(charged(|route| Error::Empty { route, status: 200 }), 0);
     }
 }

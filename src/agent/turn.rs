@@ -189,6 +189,9 @@ impl ModelAgent {
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
+        let settings = self.model.settings(route);
+        let is_configured = settings.as_ref().is_some_and(|own| own.answer.max_tokens.is_some());
+        let default = rendered.request.default_max_tokens.filter(|_| !is_configured);
         TurnInputs {
             renderer: self.options.version.as_str().to_owned(),
             memory: self.options.memory,
@@ -197,9 +200,9 @@ impl ModelAgent {
             tools: tools.clone(),
             tool_choice: *tool_choice,
             one_call: *one_call,
-            max_tokens: *max_tokens,
+            max_tokens: max_tokens.or(default),
             model: route.model.clone(),
-            settings: self.model.settings(route),
+            settings,
         }
     }
 
@@ -391,9 +394,7 @@ impl ModelAgent {
                 version: self.options.version,
             };
             let mut messages = rendered.render(items, &form);
-            if let Some(notice) = notice(window_full) {
-                append_notice(&mut messages, notice);
-            }
+            notice(window_full).into_iter().for_each(|text| append_notice(&mut messages, text));
             ModelRequest {
                 origin: origin.clone(),
                 system: system.clone(),
@@ -401,7 +402,8 @@ impl ModelAgent {
                 tool_choice: tool_choice.filter(|_| !tools.is_empty()),
                 one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
                 tools,
-                max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
+                max_tokens: self.options.max_tokens,
+                default_max_tokens: self.options.terms.bound(),
             }
         };
 

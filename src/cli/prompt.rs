@@ -82,7 +82,7 @@ fn to_come(
 }
 
 fn value(shown: &PromptPreview) -> Json {
-    let ModelRequest { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
+    let ModelRequest { origin, system, messages, tools, tool_choice, one_call, .. } =
         &shown.request;
     let messages = messages.iter().map(|message| {
         let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
@@ -110,7 +110,7 @@ fn value(shown: &PromptPreview) -> Json {
         "tools": tools.collect::<Vec<_>>(),
         "tool_choice": tool_choice.map(|choice| format!("{choice:?}").to_lowercase()),
         "one_call": one_call,
-        "max_tokens": max_tokens,
+        "max_tokens": shown.request.answer_bound(),
         "tokens": {
             "schema": shown.size.schema,
             "payload": shown.size.payload,

@@ -1,5 +1,6 @@
 //! Answers of models: the pieces of a streamed answer, and the summary at its end.
 
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::error::Error;
@@ -17,6 +18,9 @@ pub enum AnswerChunk<'a> {
     /// No request is sent to the route until the given instant, because the provider requested a
     /// pause. This event is sent repeatedly during the pause.
     Waiting(&'a ModelRoute, Instant),
+    /// The request is not sent yet, because the configured limits of the model are reached. This
+    /// event is sent repeatedly until the request is sent.
+    Queued,
     /// A request failed with the given error. Another request may follow.
     Failed(&'a Error),
     /// The answer begins again with a new request. The receiver must discard all pieces of the
@@ -33,6 +37,17 @@ pub struct ToolCall {
     pub name: String,
     /// Arguments as the model wrote them, as JSON text that is not checked here.
     pub arguments: String,
+}
+
+/// Removes the last call of an answer if it is incomplete: if the model did not end the answer
+/// itself, and the arguments that arrived are not a whole JSON value. Calls without any arguments
+/// are incomplete then, too, because their arguments may not have begun.
+pub fn remove_cut_call(calls: &mut Vec<ToolCall>, stop: StopReason) {
+    let has_ended = matches!(stop, StopReason::Normal | StopReason::Calls);
+    let is_whole = |call: &ToolCall| serde_json::from_str::<&RawValue>(&call.arguments).is_ok();
+    if !has_ended && calls.last().is_some_and(|call| !is_whole(call)) {
+        calls.pop();
+    }
 }
 
 /// A block of an answer, kept verbatim. Only the provider that wrote the block can read the block.

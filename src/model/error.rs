@@ -208,6 +208,16 @@ impl Error {
         }
     }
 
+    /// Whether the request failed after the stream of its answer had begun: the stream ended early,
+    /// or contained an event that cannot be read.
+    pub fn has_stream(&self) -> bool {
+        match self.cause() {
+            Self::Cut { bytes, .. } => *bytes > 0,
+            Self::InvalidEvent { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns how long the caller must wait before the next request; `None` if the provider has
     /// stated no delay.
     pub fn retry_after(&self) -> Option<Duration> {

@@ -65,6 +65,9 @@ pub struct ModelRequest {
     pub one_call: bool,
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
+    /// Maximum length of the answer, in tokens, for a model for which neither the request nor the
+    /// config sets a maximum; `None` if such an answer is unbounded.
+    pub default_max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
@@ -80,9 +83,15 @@ impl ModelRequest {
     }
 
     /// Returns the maximum tokens of the answer: the smaller of the request's bound and the
-    /// configured bound. Returns `None` if both are missing.
+    /// configured bound, or the default bound if both are missing. Returns `None` without any bound.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
-        self.max_tokens.into_iter().chain(configured).min()
+        let bound = self.max_tokens.into_iter().chain(configured).min();
+        bound.or(self.default_max_tokens)
+    }
+
+    /// Returns the maximum tokens of the answer of a model for which the config sets no maximum.
+    pub fn answer_bound(&self) -> Option<u32> {
+        self.most(None)
     }
 }
 

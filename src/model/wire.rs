@@ -37,7 +37,7 @@ impl WireSettings {
 
 /// Returns the input of a request to a model that uses no network, as one text.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
-    let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
+    let ModelRequest { system, messages, tools, tool_choice, one_call, .. } = request;
     let messages = messages.iter().map(|message| {
         let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
         json!({ "role": message.role.as_str(), "content": blocks })
@@ -58,7 +58,7 @@ pub fn plain_body(request: &ModelRequest, model: &str) -> String {
         "tools": tools.collect::<Vec<_>>(),
         "tool_choice": tool_choice,
         "one_call": one_call,
-        "max_tokens": max_tokens,
+        "max_tokens": request.answer_bound(),
     });
     body.to_string()
 }

@@ -121,6 +121,7 @@ impl ConfiguredModels {
             tool_choice: None,
             one_call: false,
             max_tokens: Some(1),
+            default_max_tokens: None,
         };
 
         Some(remote.call(&request, &mut |_| {}).await)

@@ -146,5 +146,6 @@ fn request() -> ModelRequest {
         tool_choice: None,
         one_call: false,
         max_tokens: None,
+        default_max_tokens: None,
     }
 }

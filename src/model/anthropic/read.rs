@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
-use crate::model::answer::{StopReason, ToolCall};
+use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary};
 use crate::model::sse;
@@ -78,6 +78,9 @@ enum PartialBlock {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
+    /// Input of the last call as the first event of its block states it, if the block contained no
+    /// other input. The call gets this input once it is clear that its block was not cut short.
+    unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
     counted: ReportedUsage,
@@ -92,6 +95,7 @@ impl AnthropicReader {
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
         let Some(raw) = event.content_block else { return Ok(()) };
+        self.fill_call();
         if self.growing.len() >= limits::PROVIDER_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
@@ -159,13 +163,11 @@ impl AnthropicReader {
 
     fn end_block(&mut self, index: u64) -> Result<(), StreamFault> {
         match self.growing.remove(&index) {
-            Some(PartialBlock::Call { mut call, input }) => {
+            Some(PartialBlock::Call { call, input }) => {
                 if self.calls.len() >= limits::NATIVE_CALLS_MAX {
                     return Err(StreamFault::TooLong);
                 }
-                if call.arguments.is_empty() {
-                    call.arguments = input;
-                }
+                self.unfilled = call.arguments.is_empty().then_some(input);
                 self.calls.push(call);
             }
             Some(PartialBlock::Thinking { text, calls, block }) => {
@@ -176,6 +178,16 @@ impl AnthropicReader {
         }
 
         Ok(())
+    }
+
+    /// Gives the last call the input of the first event of its block, if the block contained no
+    /// other input.
+    fn fill_call(&mut self) {
+        if let Some(input) = self.unfilled.take()
+            && let Some(call) = self.calls.last_mut()
+        {
+            call.arguments = input;
+        }
     }
 
     fn keep(&mut self, text: usize, calls: usize, json: &str) -> Result<(), StreamFault> {
@@ -258,15 +270,15 @@ impl AnswerReader for AnthropicReader {
     }
 
     fn finish(&mut self) -> StreamSummary {
-        let calls = std::mem::take(&mut self.calls);
-        let own = std::mem::take(&mut self.own);
-        StreamSummary {
-            stop: self.stop(),
-            counted: self.counted,
-            calls,
-            own,
-            model: self.model.take(),
+        let stop = self.stop();
+        if matches!(stop, StopReason::Normal | StopReason::Calls) {
+            self.fill_call();
         }
+
+        let mut calls = std::mem::take(&mut self.calls);
+        remove_cut_call(&mut calls, stop);
+        let own = std::mem::take(&mut self.own);
+        StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::limits;
-use crate::model::answer::{StopReason, ToolCall};
+use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
 use crate::model::remote::{AnswerWriter, StreamFault};
 
 #[derive(Deserialize)]
@@ -91,15 +91,11 @@ impl CallAssembler {
         Ok(self.0.get_mut(at).expect("it was found or pushed"))
     }
 
-    /// Returns the calls of the answer. If the answer reached its maximum length, leaves out a last
-    /// call that is incomplete.
+    /// Returns the calls of the answer, without a last call that is incomplete.
     pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
-        let is_whole = |call: &ToolCall| serde_json::from_str::<&RawValue>(&call.arguments).is_ok();
-        if stop == StopReason::Length && calls.last().is_some_and(|call| !is_whole(call)) {
-            calls.pop();
-        }
+        remove_cut_call(&mut calls, stop);
 
         // A call without name and arguments is dropped. A call that lacks only its name is kept,
         // and the model gets an error for it.

@@ -132,7 +132,10 @@ impl AnswerText {
         match chunk {
             AnswerChunk::Text(text) => self.text.push_str(text),
             AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
-            AnswerChunk::Withheld(_) | AnswerChunk::Waiting(..) | AnswerChunk::Failed(_) => {}
+            AnswerChunk::Withheld(_)
+            | AnswerChunk::Waiting(..)
+            | AnswerChunk::Queued
+            | AnswerChunk::Failed(_) => {}
             AnswerChunk::Restart => *self = Self::default(),
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use backoff::JitterSource;
-pub use limiter::{RateLimiter, RateLimits};
+pub use limiter::{CallPermit, RateLimiter, RateLimits};
 
 use super::answer::{AnswerChunk, ModelRoute, StreamEnd};
 use super::error::Error;
@@ -217,9 +217,23 @@ impl CallAttempts<'_> {
         self.last = Some(error);
     }
 
+    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, because it
+    /// must not count as time without progress.
+    async fn permit<'r>(&mut self, limiter: &'r RateLimiter) -> CallPermit<'r> {
+        let answer = u64::from(self.request.answer_bound().unwrap_or_default());
+        let admitted = limiter.enter(estimate::of_request(self.request) + answer);
+        let mut admitted = std::pin::pin!(admitted);
+        loop {
+            let interval = limits::MODEL_PAUSE_CHECK_INTERVAL;
+            match tokio::time::timeout(interval, admitted.as_mut()).await {
+                Ok(permit) => return permit,
+                Err(_) => (self.on_chunk)(AnswerChunk::Queued),
+            }
+        }
+    }
+
     async fn ask(&mut self, route: &RoutedModel, name: String) -> RetryDecision {
-        let answer = u64::from(self.request.max_tokens.unwrap_or_default());
-        let permit = route.limiter.enter(estimate::of_request(self.request) + answer).await;
+        let permit = self.permit(&route.limiter).await;
         if let Some(admission) = self.admission {
             match admission.admit(route.model.route(), name, self.most).await {
                 Ok(()) => {}

@@ -210,7 +210,10 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
         let term = RouteTerms { route, context_window: window, max_tokens: bounded, price: None };
         options.terms = ModelTerms::new(vec![term]);
         Stage::with(options, model.clone()).ask();
-        assert_eq!(model.requests()[0].max_tokens, expected, "{window:?}");
+        let request = &model.requests()[0];
+        assert_eq!((request.max_tokens, request.most(None)), (None, expected), "{window:?}");
+        // A route with a bound of its own has this bound.
+        assert_eq!(request.most(Some(32_000)), Some(32_000), "{window:?}");
     }
 }
 

@@ -516,6 +516,7 @@ fn two_prompts_that_differ_have_two_digests() {
         tool_choice: None,
         one_call: false,
         max_tokens: None,
+        default_max_tokens: None,
     };
     let text = |text: &str| text.to_owned();
     let call = ToolCall { id: text("a"), name: text("b"), arguments: text("c") };

@@ -48,6 +48,7 @@ fn request(thread: &str, turn: u32, heard: &[(ChatRole, &str)]) -> ModelRequest 
         tool_choice: None,
         one_call: false,
         max_tokens: None,
+        default_max_tokens: None,
     }
 }
 

@@ -143,7 +143,8 @@ fn messages_of(request: &ModelRequest) -> String {
 }
 
 fn head_of(request: &ModelRequest) -> String {
-    let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } = request;
+    let ModelRequest { system, tools, tool_choice, one_call, .. } = request;
+    let max_tokens = request.answer_bound();
     let tools = tools
         .iter()
         .map(|tool| format!("--- tool {}\n{}\n{}\n", tool.name, tool.description, tool.parameters));

@@ -432,3 +432,25 @@ async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let entered = tokio::time::timeout(Duration::from_secs(10), small).await;
     entered.expect("its turn comes though nobody leaves any more").unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_models_own_limits_is_reported_while_it_lasts() {
+    let actor = Actor::new("slow", vec![Act::Take(Duration::from_secs(9))]);
+    let pace = RateLimits { concurrency: 1, tokens_per_minute: None };
+    let route = RoutedModel::new(actor.clone(), pace);
+    let router = Arc::new(ModelRouter::new(vec![route], RoutingStrategy::default(), 1));
+    let first = tokio::spawn({
+        let router = Arc::clone(&router);
+        async move { call(router.as_ref(), &ask("first")).await }
+    });
+    tokio::task::yield_now().await;
+
+    let mut reports = 0;
+    let request = ask("second");
+    let mut count = |chunk: AnswerChunk<'_>| reports += u32::from(chunk == AnswerChunk::Queued);
+    assert!(router.call(&request, &mut count).await.is_ok());
+    let interval = limits::MODEL_PAUSE_CHECK_INTERVAL.as_secs_f64();
+    assert!(f64::from(reports) >= 9.0 / interval - 1.0, "{reports}");
+    assert!(first.await.unwrap().0.is_ok());
+    assert_eq!(actor.at_once.lock().unwrap().1, 1);
+}

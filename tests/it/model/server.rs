@@ -226,6 +226,7 @@ pub fn ask(text: &str) -> ModelRequest {
         tool_choice: None,
         one_call: false,
         max_tokens: None,
+        default_max_tokens: None,
     }
 }
 
@@ -244,9 +245,10 @@ impl ReceivedAnswer {
         match chunk {
             AnswerChunk::Text(text) => self.text.push_str(text),
             AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
-            AnswerChunk::Withheld(_) | AnswerChunk::Waiting(..) | AnswerChunk::Failed(_) => {
-                self.chunks -= 1
-            }
+            AnswerChunk::Withheld(_)
+            | AnswerChunk::Waiting(..)
+            | AnswerChunk::Queued
+            | AnswerChunk::Failed(_) => self.chunks -= 1,
             AnswerChunk::Restart => {
                 *self = Self { restarts: self.restarts + 1, chunks: self.chunks, ..Self::default() }
             }

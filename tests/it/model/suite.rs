@@ -35,6 +35,7 @@ provider_suite! {
     line_ends_comments_pings_and_unknown_events_change_nothing
     stop_reasons_are_distinguished
     a_call_that_was_cut_short_is_not_handed_out
+    a_call_that_was_cut_before_its_arguments_is_not_handed_out
     a_call_without_a_name_is_returned_for_feedback
     a_status_says_what_is_wrong
     retry_after_is_seconds_or_a_date
@@ -168,17 +169,24 @@ async fn stop_reasons_are_distinguished(wire: &Wire) {
 
 async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     let mut events = (wire.events)(&calling(Stop::Length));
-    // The last piece of the last call; for Anthropic, the end of its block.
+    // The last piece of the last call.
     events.retain(|event| !event.contains("d\\\"}\""));
-    if wire.preset == "anthropic" {
-        let at = events.iter().rposition(|e| e.contains("content_block_stop")).unwrap();
-        events.remove(at);
-    }
     let (end, _) = answered(wire.preset, Script::stream(&events)).await;
     let end = end.unwrap();
     assert_eq!(end.stop, StopReason::Length);
     let ids: Vec<_> = end.calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["call_1", "call_2"]);
+}
+
+/// A provider may end the block of a call whose arguments had not begun.
+async fn a_call_that_was_cut_before_its_arguments_is_not_handed_out(wire: &Wire) {
+    for (stop, kept) in [(Stop::Length, 2), (Stop::Refused, 2), (Stop::Calls, 3)] {
+        let mut scene = calling(stop);
+        scene.calls.swap(1, 2);
+        let (end, _) = answered(wire.preset, script(wire, &scene)).await;
+        let ids: Vec<_> = end.unwrap().calls.into_iter().map(|call| call.id).collect();
+        assert_eq!(ids, ["call_1", "call_3", "call_2"][..kept], "{stop:?}");
+    }
 }
 
 async fn a_call_without_a_name_is_returned_for_feedback(wire: &Wire) {
