@@ -94,6 +94,8 @@ pub(super) struct DeclaredAgent {
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
+    /// Range of `final_format` in the source. If the key is missing, range of the agent's name.
+    pub final_format_place: SourceRange,
     pub final_by: FinalMode,
     /// Range of the key `final_by`, which states how the agent ends its call, in the source. If the
     /// key is missing, range of the agent's name.
@@ -443,6 +445,7 @@ pub(super) fn agent(
         transport_place,
         final_name: read.text("final"),
         final_format,
+        final_format_place: read.place_of("final_format"),
         final_by: read.choice("final_by", &by).unwrap_or_default(),
         final_by_place: read.place_of("final_by"),
         final_schema,

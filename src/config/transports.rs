@@ -1,6 +1,6 @@
 //! Checks that the payloads of agents fit their transports. JSON must be able to express the
 //! payloads of agents with native tool calls. If an agent can end a call with the plain text of a
-//! model's answer, one of its final payloads must be able to contain this text.
+//! model's answer, or reports in JSON, one of its final payloads must be able to contain a text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -10,7 +10,7 @@ use crate::schema::Schemas;
 
 use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::members::{DeclaredAgent, DeclaredMember};
+use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
 
 /// Reports agents whose payloads do not fit the agent's transport. A transport is the form in which
 /// a model writes its actions. Returns notes about valid settings that may surprise the user.
@@ -25,8 +25,22 @@ pub(super) fn check(
         if agent.transport.is_native() {
             words(member, agent, contracts, schemas, &mut notes, problems);
         }
+        if holds_report(member, contracts, schemas) {
+            continue;
+        }
+
+        let name = &member.name.value;
+        let help =
+            "a final that is a text, or needs exactly one child that is; or leave `final` out";
         if agent.final_by == FinalMode::Text {
-            answer(member, agent, contracts, schemas, problems);
+            let message = format!("no final of `{name}` can hold a text as the answer");
+            let place = &agent.final_by_place;
+            problems.push(ConfigProblem::new(ProblemCode::FinalByText, place, message).help(help));
+        }
+        if agent.final_format == FormatWord::Json {
+            let message = format!("no final of `{name}` can hold a report in JSON");
+            let place = &agent.final_format_place;
+            problems.push(ConfigProblem::new(ProblemCode::ReportSchema, place, message).help(help));
         }
     }
 
@@ -67,25 +81,11 @@ fn words(
     }
 }
 
-/// Checks an agent that can end its call with the plain text of a model's answer. One of the
-/// agent's final payloads must have exactly one place for this text.
-fn answer(
-    member: &DeclaredMember,
-    agent: &DeclaredAgent,
-    contracts: &Contracts,
-    schemas: &Schemas,
-    problems: &mut ConfigProblems,
-) {
-    let Some(contract) = contracts.get(&member.name.value) else { return };
+/// Whether a final payload of the agent has exactly one place for the text of a report.
+fn holds_report(member: &DeclaredMember, contracts: &Contracts, schemas: &Schemas) -> bool {
     let takes = |name: &PayloadName| {
         *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
     };
-
-    if !contract.replies.iter().any(takes) {
-        let message = format!("no final of `{}` can hold a text as the answer", member.name.value);
-        let help =
-            "a final that is a text, or needs exactly one child that is; or leave `final` out";
-        let problem = ConfigProblem::new(ProblemCode::FinalByText, &agent.final_by_place, message);
-        problems.push(problem.help(help));
-    }
+    let contract = contracts.get(&member.name.value);
+    contract.is_none_or(|contract| contract.replies.iter().any(takes))
 }

@@ -477,7 +477,13 @@ fn range(value: &SimpleTypeOutline) -> Option<String> {
 
     parts.extend(facets.min_exclusive.iter().map(|low| format!("more than {low}")));
     parts.extend(facets.max_exclusive.iter().map(|high| format!("less than {high}")));
-    let unit = if value.list_of.is_some() { "items" } else { "characters" };
+    // XSD counts the bytes of a binary value, not its characters.
+    let unit = match value.builtin.as_str() {
+        _ if value.list_of.is_some() => "items",
+        "hexBinary" => "bytes of two digits",
+        "base64Binary" => "bytes before the encoding",
+        _ => "characters",
+    };
     parts.extend(facets.length.map(|n| format!("exactly {n} {unit}")));
 
     match (facets.min_length, facets.max_length) {

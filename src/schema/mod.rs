@@ -157,8 +157,10 @@ impl Schemas {
 
         if let Some(name) = names.iter().find(taken) {
             let other = self.by_name.get(name).map(|f| f.label().to_owned()).unwrap_or_default();
-            let message =
-                format!("`{name}` is defined differently in {other}; one name has one schema");
+            let message = format!(
+                "`{name}` is also an element of {other}, which has other documents; one name has \
+                     one schema: declare the element in one file, and share its type alone"
+            );
             let label = file.label();
             return Err(vec![SchemaProblem::new(label, 1, "schema-duplicate-name", message)]);
         }

@@ -2,11 +2,12 @@
 
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
+use crate::xml::write::XSI_NAMESPACE;
 
 /// The namespace of XML Schema.
 pub const XSD: &str = "http://www.w3.org/2001/XMLSchema";
 /// The namespace of the attributes that XML Schema adds to documents, such as `xsi:type`.
-pub const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
+pub const XSI: &str = XSI_NAMESPACE;
 
 /// Whether a name is in the namespace of XML Schema.
 pub fn is_xsd(name: &QName) -> bool {

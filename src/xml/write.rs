@@ -9,6 +9,9 @@ use super::shape::QName;
 /// The namespace that XML always binds to the prefix `xml`.
 pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
+/// The namespace of attributes such as `xsi:type`, with which a payload refers to its schema.
+pub const XSI_NAMESPACE: &str = "http://www.w3.org/2001/XMLSchema-instance";
+
 /// Writes an element as canonical XML. The start tag makes the namespace of the element the default
 /// namespace. A child with another namespace, or without one, changes the default namespace. An
 /// attribute with a namespace gets a prefix of its own.

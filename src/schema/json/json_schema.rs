@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bounded_schema;
 use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent, PlannedType};
+use super::pattern;
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
 use crate::schema::bounded_outline;
@@ -364,11 +365,25 @@ fn text(value: &SimpleTypeOutline) -> Json {
     schema
 }
 
+/// Returns the number of characters of each unit in which XSD states the length of a value: XSD
+/// counts the bytes of binary values. Returns `None` if the number varies.
+fn characters_per_unit(builtin: &str) -> Option<u64> {
+    match builtin {
+        "hexBinary" => Some(2),
+        "base64Binary" => None,
+        _ => Some(1),
+    }
+}
+
 fn string(value: &SimpleTypeOutline) -> Json {
     let mut schema = json!({"type": "string"});
     let facets = &value.facets;
-    put(&mut schema, "minLength", facets.length.or(facets.min_length).map(Json::from));
-    put(&mut schema, "maxLength", facets.length.or(facets.max_length).map(Json::from));
+    if let Some(size) = characters_per_unit(&value.builtin) {
+        let least = facets.length.or(facets.min_length).and_then(|n| n.checked_mul(size));
+        let most = facets.length.or(facets.max_length).and_then(|n| n.checked_mul(size));
+        put(&mut schema, "minLength", least.map(Json::from));
+        put(&mut schema, "maxLength", most.map(Json::from));
+    }
     let format = match value.builtin.as_str() {
         "date" => Some("date"),
         "dateTime" => Some("date-time"),
@@ -379,8 +394,11 @@ fn string(value: &SimpleTypeOutline) -> Json {
 
     put(&mut schema, "format", format.map(Json::from));
     if let [one] = value.pattern_steps.as_slice() {
+        let converted: Option<Vec<_>> =
+            one.iter().map(|pattern| pattern::of_xsd(pattern)).collect();
         // A pattern in XSD matches the whole text. In JSON Schema, only anchors do that.
-        put(&mut schema, "pattern", Some(Json::String(format!("^(?:{})$", one.join("|")))));
+        let anchored = converted.map(|patterns| format!("^(?:{})$", patterns.join("|")));
+        put(&mut schema, "pattern", anchored.map(Json::String));
     }
 
     schema

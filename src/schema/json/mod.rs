@@ -12,6 +12,7 @@
 mod bounded_schema;
 mod element_plan;
 mod json_schema;
+mod pattern;
 mod raw_json;
 mod to_json;
 mod to_xml;

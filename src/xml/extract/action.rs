@@ -11,6 +11,7 @@ use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::{QName, ShapeContent, ShapeId};
+use crate::xml::write::XSI_NAMESPACE;
 
 /// State of parsing one action.
 pub(super) struct ActionReading {
@@ -76,7 +77,11 @@ impl TurnWalk<'_> {
         let mut element = Element::new(shape.name.clone());
         element.attributes = self.attributes(tag, reading);
         let own_name = self.source.slice(tag.name.clone());
-        let next = match &shape.content {
+        // The attribute may choose a type with other children, and its value may depend on a prefix,
+        // so the content is kept as written, with its bindings.
+        let content =
+            if has_type_attribute(&element) { &ShapeContent::Any } else { &shape.content };
+        let next = match content {
             ShapeContent::Text if tag.empty => {
                 element = element.with_text("");
                 tag.end
@@ -324,6 +329,14 @@ impl TurnWalk<'_> {
             reading.note(RawFinding::new(ExtractCode::IllegalCharacter, at, message));
         }
     }
+}
+
+/// Whether the element chooses its own type with `xsi:type`.
+fn has_type_attribute(element: &Element) -> bool {
+    element
+        .attributes
+        .iter()
+        .any(|(name, _)| name.namespace() == XSI_NAMESPACE && &*name.local == "type")
 }
 
 fn text_between(parent: &ParentElement<'_>, at: usize) -> WalkStop {

@@ -1,9 +1,13 @@
 //! Values derived from a schema: names, descriptions, examples, JSON Schemas, shapes.
 
+use std::sync::Arc;
+
 use expect_test::expect;
 use organism::ids::PayloadName;
 use organism::schema::Schemas;
+use organism::xml::extract::{ActionGrammar, Extractor};
 use organism::xml::shape::{ShapeArena, ShapeContent};
+use organism::xml::write::payload;
 
 use super::{GOOD, data, loaded, name};
 
@@ -20,6 +24,50 @@ fn every_example_is_valid() {
         }
     }
     assert!(count >= 20, "{count}");
+}
+
+// T9
+#[test]
+fn every_example_is_extracted_from_the_text_of_a_turn_and_still_valid() {
+    for file in GOOD.iter().chain(&["xsd/qualified-names.xsd"]) {
+        let schemas = loaded(file);
+        for name in schemas.names() {
+            let example = schemas.example(name).unwrap();
+            let extracted = extracted(&schemas, name, &example);
+            assert_eq!(schemas.validate(name, extracted.as_bytes()), Ok(()), "{extracted}");
+        }
+    }
+}
+
+/// The payload that the extractor finds in a turn with this text.
+fn extracted(schemas: &Schemas, name: &PayloadName, text: &str) -> String {
+    let mut shapes = ShapeArena::default();
+    let root = schemas.shape(name, &mut shapes).unwrap();
+    shapes.roots.push(root);
+    let grammar = ActionGrammar::new(shapes, Vec::new(), Vec::new(), Default::default());
+    let mut extractor = Extractor::new(Arc::new(grammar));
+    extractor.push(text.as_bytes());
+    let extraction = extractor.finish();
+    let defects: Vec<_> = extraction.defects().map(ToString::to_string).collect();
+    let action = extraction.actions().next().unwrap_or_else(|| panic!("{text}\n{defects:?}"));
+    payload(&action.element)
+}
+
+// T9
+#[test]
+fn a_type_that_an_element_chooses_and_a_qualified_name_keep_their_namespaces() {
+    let schemas = loaded("xsd/qualified-names.xsd");
+    let zoo = name(&schemas, "zoo");
+    let xsi = "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\"";
+    let text = format!(
+        "<n:zoo xmlns:n=\"urn:t:qualified-names\" {xsi}>\
+         <animal xsi:type=\"n:dog\" chip=\"1\"><name>a &lt; b</name><breed>pug</breed></animal>\
+         <kind>n:dog</kind></n:zoo>"
+    );
+    assert_eq!(schemas.validate(&zoo, text.as_bytes()), Ok(()));
+    let extracted = extracted(&schemas, &zoo, &text);
+    assert_eq!(schemas.validate(&zoo, extracted.as_bytes()), Ok(()), "{extracted}");
+    assert!(extracted.contains("<breed>pug</breed>"), "{extracted}");
 }
 
 #[test]
@@ -118,6 +166,25 @@ fn a_json_schema_has_the_same_parameters() {
             assert_eq!(schemas.json(name)["type"], "object", "{name}");
         }
     }
+}
+
+/// XSD counts the bytes of a binary value, JSON Schema its characters.
+#[test]
+fn lengths_of_binary_values_and_patterns_mean_the_same_in_both_forms() {
+    let schemas = loaded("xsd/binary.xsd");
+    let file = name(&schemas, "file");
+    expect![[r#"
+        file
+          - digest: hexadecimal digits (exactly 4 bytes of two digits), required
+          - part: base64 (at most 8 bytes before the encoding), required
+          - price: text (matching $[0-9]+), required
+    "#]]
+    .assert_eq(&schemas.describe(&file).to_string());
+    let json = schemas.json(&file);
+    let of = |key: &str| serde_json::to_string(&json["properties"][key]).unwrap();
+    assert_eq!(of("digest"), r#"{"type":"string","minLength":8,"maxLength":8}"#);
+    assert_eq!(of("part"), r#"{"type":"string"}"#);
+    assert_eq!(of("price"), r#"{"type":"string","pattern":"^(?:\\$[0-9]+)$"}"#);
 }
 
 /// A shape as text, two levels deep.
