@@ -67,8 +67,13 @@ pub struct MessageReport {
     pub holds: Vec<MessageHold>,
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
+    /// People's decisions about the call, in the order of the journal. If there are too many, the
+    /// oldest refused ones are left out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
+    /// Number of all decisions, with those that `decisions` leaves out.
+    #[serde(rename = "decisions_total")]
+    pub decisions_total: u64,
     #[serde(rename = "attempts")]
     pub attempts: Vec<IndexedAttempt>,
     #[serde(rename = "errors")]
@@ -246,6 +251,7 @@ fn report(
     let (messages, total) = index.effects(row, effects_max)?;
     let effects = CausedMessages { total: total.number(), is_more: !total.is_exact(), messages };
     let turn = index.turn_at(row.position)?.filter(|turn| is_by(turn, &message));
+    let (decisions, decisions_total) = decisions(index, row)?;
 
     Ok(Some(MessageReport {
         bytes: message_bytes(&sealed, row.id),
@@ -262,7 +268,8 @@ fn report(
         effects,
         holds: holds(index, row)?,
         previews: previews(index, row)?,
-        decisions: decisions(index, row)?,
+        decisions,
+        decisions_total,
         attempts: index.attempts(row)?,
         errors: index.errors_of(row)?,
         row: row.clone(),
@@ -306,6 +313,14 @@ impl ChainedRecord {
             head,
             head_hash,
         })
+    }
+}
+
+impl MessageReport {
+    /// Returns the number of decisions that the report leaves out: the oldest decisions that the
+    /// organism refused.
+    pub fn decisions_left_out(&self) -> u64 {
+        self.decisions_total.saturating_sub(self.decisions.len() as u64)
     }
 }
 
@@ -428,13 +443,19 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
     Ok(previews)
 }
 
-fn decisions(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessageDecision>, Error> {
+/// Returns people's decisions about a call, and the number of all such decisions. If there are too
+/// many, leaves out the oldest refused ones.
+fn decisions(
+    index: &IndexReader,
+    row: &IndexedMessage,
+) -> Result<(Vec<MessageDecision>, u64), Error> {
+    let (found, total) = index.decisions(row)?;
     let mut decisions = Vec::new();
-    for (position, accepted) in index.decisions(row)? {
+    for (position, accepted) in found {
         let sealed = index.journal().existing_record(position)?;
         decisions.extend(decision(&sealed, accepted));
     }
-    Ok(decisions)
+    Ok((decisions, total))
 }
 
 fn decision(sealed: &HashedRecord, accepted: bool) -> Option<MessageDecision> {

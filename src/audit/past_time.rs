@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Zoned;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
@@ -11,12 +12,20 @@ use crate::clock::Time;
 pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
 
 /// Parses a time: a date, a date with a time of day, or a duration before now. A date without a
-/// time zone is taken in the zone of this machine.
+/// time zone is taken in the zone of this machine. A date may state its zone as an offset, as the
+/// name of a zone in brackets, or as both.
 pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), &TimeZone::system())
 }
 
 fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
+    // All other parsers ignore a zone in brackets.
+    if text.contains('[') {
+        let zoned = text.parse::<Zoned>();
+        let time = zoned.map(|zoned| Time(zoned.timestamp().as_microsecond()));
+        return time.map_err(|error| format!("`{text}` is no time: {error}; write {FORMS}"));
+    }
+
     if let Some(time) = Time::parse(text) {
         return Ok(time);
     }
@@ -61,6 +70,10 @@ mod tests {
             ("2026-11-20", "2026-11-19T22:00:00Z"),
             ("2026-11-20T10:00", "2026-11-20T08:00:00Z"),
             ("2026-11-20 10:00:30", "2026-11-20T08:00:30Z"),
+            ("2026-11-28T03:44:00[America/New_York]", "2026-11-28T08:44:00Z"),
+            ("2026-11-28T03:44[Asia/Tokyo]", "2026-11-27T18:44:00Z"),
+            ("2026-11-28T03:44:00-05:00[America/New_York]", "2026-11-28T08:44:00Z"),
+            ("2026-11-28T03:44:00Z[America/New_York]", "2026-11-28T03:44:00Z"),
             ("30s", "2026-11-20T11:59:30Z"),
             ("15m", "2026-11-20T11:45:00Z"),
             ("2h ago", "2026-11-20T10:00:00Z"),
@@ -70,7 +83,13 @@ mod tests {
             assert_eq!(parse_at(text, now, &zone), Ok(Time::parse(expected).unwrap()), "{text}");
         }
 
-        for text in ["", "yesterdayish", "2026-13-01", "5", "5y", "-2h", "h"] {
+        let wrong_zones = [
+            "2026-11-28T03:44:00[Mars/Olympus]",
+            "2026-11-28T03:44:00+09:00[America/New_York]",
+            "2026-11-28T03:44:00[",
+        ];
+        let wrong = ["", "yesterdayish", "2026-13-01", "5", "5y", "-2h", "h"];
+        for text in wrong.into_iter().chain(wrong_zones) {
             let refused = parse_at(text, now, &zone).unwrap_err();
             assert!(refused.contains(text) && refused.contains(FORMS), "{refused}");
         }

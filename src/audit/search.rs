@@ -52,12 +52,15 @@ pub struct SearchResult {
     pub total: HitCount,
 }
 
-/// Searches one index.
+/// Searches one index. If the words of the request are only the id of a message or of a thread on
+/// record, finds this message, or the messages of this thread.
 ///
 /// # Errors
 ///
 /// Returns errors of the index and of its journal.
 pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
+    let filter = index.resolve_id(&request.filter)?;
+    let request = &SearchRequest { filter, ..request.clone() };
     if request.substring.is_some() || request.xpath.is_some() {
         return search_payloads(index, request);
     }
@@ -67,21 +70,10 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     let mut items = Vec::new();
     let mut loader = HitLoader { index, record: None };
     for hit in &hits {
-        items.extend(loader.load(hit)?.filter(|item| is_shown(item, request)));
+        items.extend(loader.load(hit)?);
     }
     items.reverse();
     Ok(SearchResult { items, total })
-}
-
-/// Whether to show an item that the index has found. In a search for words, a message whose payload
-/// has been redacted is not shown. Every other item is shown.
-fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
-    match item {
-        SearchedItem::Message(message) => {
-            message.payload.is_some() || request.filter.words.is_empty()
-        }
-        SearchedItem::Refusal(_) => true,
-    }
 }
 
 /// Searches the payloads of the messages and refusals that the index finds by the request's filter.

@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rest.for_each(|one| out.push_str(&format!("{}\n", event_text(&output, one))));
     }
     out.push_str(&totals(&output, [&comparison.left, &comparison.right]));
-    put(&visible(&out))?;
+    put(&out)?;
     if uncompared > 0 {
         note!(
             "note: {} with different digests {} not compared; the {} before differ only in ids and \
@@ -217,12 +217,14 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
     out
 }
 
-/// Draws one difference: where the event stands in each thread, and the lines that differ.
+/// Draws one difference: where the event stands in each thread, and the lines that differ. Shows
+/// the code points of recorded characters that a screen would act on or hide.
 fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();
     for (sign, side) in [('-', left), ('+', right)] {
         if let Some(ComparedEvent { thread, position, seq, title, .. }) = side {
+            let title = visible(title);
             out.push_str(&format!("{sign} {thread} {seq}  position {position}  {title}\n"));
         }
     }
@@ -243,7 +245,8 @@ fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
 
 fn cut_lines(output: &RenderOutput, lines: &[String]) -> String {
     let most = if output.full { usize::MAX } else { LINES_SHOWN };
-    let mut out: String = lines.iter().take(most).map(|line| format!("    {line}\n")).collect();
+    let shown = lines.iter().take(most);
+    let mut out: String = shown.map(|line| format!("    {}\n", visible(line))).collect();
     if lines.len() > most {
         out.push_str(&format!("    … {} more; --full shows them\n", lines.len() - most));
     }
@@ -253,10 +256,11 @@ fn cut_lines(output: &RenderOutput, lines: &[String]) -> String {
 /// Returns the lines of a unified diff without the positions in its hunk headers.
 fn changed(output: &RenderOutput, diff: &str) -> String {
     let lines = diff.lines().map(|line| {
-        let line = if line.starts_with("@@") { "…" } else { line };
+        // The colours come last, because they are characters that `visible` replaces.
+        let line = visible(if line.starts_with("@@") { "…" } else { line });
         match line.chars().next() {
-            Some('-') => format!("    {}\n", output.red(line)),
-            Some('+') => format!("    {}\n", output.green(line)),
+            Some('-') => format!("    {}\n", output.red(&line)),
+            Some('+') => format!("    {}\n", output.green(&line)),
             _ => format!("    {line}\n"),
         }
     });
@@ -274,7 +278,8 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
         row("status", &|side| side.status.as_str().to_owned()),
         row("result", &|side| {
             let lines = side.result.as_deref().map(payload_lines).unwrap_or_default();
-            lines.into_iter().find(|line| !line.is_empty()).unwrap_or_else(|| "none".to_owned())
+            let first = lines.into_iter().find(|line| !line.is_empty());
+            first.map_or_else(|| "none".to_owned(), |line| visible(&line))
         }),
         row("cost", &cost),
         row("tokens", &|side| side.spent.tokens.to_string()),
@@ -288,7 +293,7 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     if sides.iter().any(|side| side.definition.is_some()) {
         let digest = |side: &ThreadTotals| {
             let digest = side.definition.as_deref().and_then(|digest| digest.get(..DIGITS_SHOWN));
-            digest.unwrap_or("none").to_owned()
+            digest.map_or_else(|| "none".to_owned(), visible)
         };
         rows.push(row("definition", &digest));
     }
@@ -299,7 +304,7 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
 pub(super) fn cost(side: &ThreadTotals) -> String {
     let Spending { money, .. } = side.spent;
     let currency = side.currency.as_deref().unwrap_or_default();
-    format!("{money} {currency}").trim_end().to_owned()
+    visible(format!("{money} {currency}").trim_end())
 }
 
 fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: bool) -> String {

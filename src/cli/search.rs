@@ -134,7 +134,7 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
     }
 
     let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
-    let mut filter = SearchFilter {
+    let filter = SearchFilter {
         words: args.words.join(" "),
         payload: args.payload.clone(),
         from: args.from.clone(),
@@ -147,7 +147,6 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
         within: args.thread.as_deref().map(known).transpose()?,
         id: None,
     };
-    filter.read_ids();
     check_words(&filter.words).map_err(|error| {
         let text = format!("{error}; --substring finds other texts");
         CommandFailure::new(CommandExit::Usage, text)

@@ -91,7 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             put_json(&timeline)?;
         } else {
             let shown = TimelineColumns { ids: args.ids, absolute: args.absolute };
-            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown))?;
+            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown, at))?;
         }
     }
 

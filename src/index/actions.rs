@@ -107,11 +107,13 @@ fn on_organism(action: &OperatorAction) -> PersonAction<'_> {
 
 impl<'r> PersonAction<'r> {
     fn by(self, person: &'r ListenerName, origin: Option<&'r DecisionOrigin>) -> Self {
+        // A refusal or cancellation without a reason is recorded with an empty one.
+        let reason = self.reason.and_then(non_empty);
         Self {
             person: Some(person),
             who: origin.map(|origin| &origin.who),
             is_signed: origin.is_some_and(|origin| origin.signature.is_some()),
-            reason: self.reason.or(origin.and_then(|origin| non_empty(&origin.note))),
+            reason: reason.or(origin.and_then(|origin| non_empty(&origin.note))),
             ..self
         }
     }

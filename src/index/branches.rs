@@ -5,6 +5,7 @@ use crate::clock::Time;
 use crate::envelope::Money;
 use crate::ids::{PayloadName, ThreadId};
 
+use super::lookup::sql_number;
 use super::{Error, IndexReader};
 
 /// A thread with its totals, which include all threads beneath it.
@@ -85,7 +86,7 @@ impl IndexReader {
         let picked = "tree = (SELECT tree FROM thread_row WHERE id = ?1) \
                       AND parent = (SELECT n FROM thread_row WHERE id = ?1) \
                       ORDER BY position, n LIMIT ?2 OFFSET ?3";
-        self.branches(picked, &[&thread.as_str(), &limit, &skip])
+        self.branches(picked, &[&thread.as_str(), &sql_number(limit), &sql_number(skip)])
     }
 
     /// Whether a thread has a message with the payload name `name`.

@@ -341,7 +341,7 @@ impl IndexReader {
         let sql = format!(
             "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2"
         );
-        let mut messages = self.rows(&sql, &[&of.n, &first], message)?;
+        let mut messages = self.rows(&sql, &[&of.n, &sql_number(first)], message)?;
         if !is_all {
             let sql = format!(
                 "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2"
@@ -432,15 +432,23 @@ impl IndexReader {
         })
     }
 
-    /// Returns people's decisions about a message: the position of each decision, and whether the
-    /// organism carried it out.
-    pub fn decisions(&self, of: &IndexedMessage) -> Result<Vec<(Position, bool)>, Error> {
-        let sql = "SELECT position, accepted FROM action_row WHERE message = ?1 \
-                   ORDER BY position LIMIT ?2";
+    /// Returns people's decisions about a message, in the order of the journal: the position of
+    /// each decision, and whether the organism carried it out. If there are more than
+    /// [`limits::MESSAGE_ROWS_MAX`] decisions, leaves out the oldest refused ones. The second value
+    /// is the number of all decisions, without this limit.
+    pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
-        self.rows(sql, &[&id, &limits::MESSAGE_ROWS_MAX], |row| {
+        let made = "FROM action_row WHERE message = ?1 \
+                    AND action IN ('approve', 'refuse', 'answer')";
+        let count = self.rows(&format!("SELECT count(*) {made}"), &[&id], |row| row.get(0))?;
+        let sql = format!(
+            "SELECT position, accepted FROM (SELECT position, accepted {made} \
+             ORDER BY accepted DESC, position DESC LIMIT ?2) ORDER BY position"
+        );
+        let decisions = self.rows(&sql, &[&id, &limits::MESSAGE_ROWS_MAX], |row| {
             Ok((Position(row.get(0)?), row.get(1)?))
-        })
+        })?;
+        Ok((decisions, count.first().copied().unwrap_or_default()))
     }
 
     /// Finds the refused payloads that belong to the call that the message `of` opened. Returns the
@@ -479,6 +487,12 @@ impl IndexReader {
         };
         found().map_err(|error| self.failed(error))
     }
+}
+
+/// Converts a number that a person may choose, such as a limit, to a parameter of SQL. A number
+/// above the range of SQLite becomes the highest number of SQLite.
+pub(super) fn sql_number(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 pub(super) fn id(bytes: &[u8]) -> MessageId {

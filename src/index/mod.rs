@@ -86,7 +86,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index with a different version is rebuilt.
-const FORMAT_VERSION: u32 = 12;
+const FORMAT_VERSION: u32 = 13;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// SQL statement that creates the full-text table.
@@ -112,7 +112,8 @@ pub enum Error {
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
-    /// The SQL statement that a person entered is wrong, or is not permitted.
+    /// The SQL statement, the words or a number that a person entered is wrong, or the statement is
+    /// not permitted.
     #[error("{detail}")]
     Query { detail: String },
     /// The SQL statement that a person entered took too long.

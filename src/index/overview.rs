@@ -8,11 +8,13 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// SQL condition: the error `e` records that a person denied a call. A denial is not a failure. An
-/// error for an operation that NATS denied has the same kind but no call, so the condition excludes
-/// it.
-pub(super) const IS_DENIAL: &str =
-    "e.call IS NOT NULL AND e.kind IS (SELECT n FROM name WHERE text = 'denied')";
+/// SQL condition: the error `e` records that a person denied a call. A denial is not a failure. Two
+/// other errors have the same kind, and the condition excludes both: the error for an operation
+/// that NATS denied has no call, and the call of an expired approval has no accepted refusal.
+pub(super) const IS_DENIAL: &str = "e.call IS NOT NULL \
+     AND e.kind IS (SELECT n FROM name WHERE text = 'denied') \
+     AND EXISTS (SELECT 1 FROM action_row d WHERE d.message = e.call AND d.action = 'refuse' \
+     AND d.accepted)";
 
 /// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, one
 /// record contains two errors: one for the attempt, and one for the call. Only the first of the two

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::ids::Position;
 use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans};
@@ -86,9 +86,13 @@ impl IndexReader {
         })
     }
 
-    /// Maps an error of SQLite in a query to an error of this index.
+    /// Maps an error of SQLite in a query to an error of this index. Returns [`Error::Query`] if a
+    /// value in the query is wrong, because such an error does not show a damaged index.
     pub fn failed(&self, error: rusqlite::Error) -> Error {
-        failed(&self.path)(error)
+        match value_problem(&error) {
+            Some(detail) => Error::Query { detail },
+            None => failed(&self.path)(error),
+        }
     }
 }
 
@@ -320,6 +324,25 @@ fn finish(
     Ok(IndexReader { db, path, journal, files, position, last })
 }
 
+/// Describes an error that only a value of the query causes: a number outside the range of SQLite,
+/// or words that the full-text search cannot parse. Returns `None` for any other error.
+fn value_problem(error: &rusqlite::Error) -> Option<String> {
+    match error {
+        rusqlite::Error::ToSqlConversionFailure(source) => {
+            let highest = i64::MAX;
+            Some(format!("a value of the query: {source}; the highest number is {highest}"))
+        }
+        // FTS5 reports a damaged table with the code `DatabaseCorrupt`.
+        rusqlite::Error::SqliteFailure(failure, Some(text))
+            if failure.code == ErrorCode::Unknown
+                && (text.starts_with("fts5") || text == "unterminated string") =>
+        {
+            Some(format!("the words to search for: {text}; try other or fewer words"))
+        }
+        _ => None,
+    }
+}
+
 /// Device and inode of a file.
 type FileId = (u64, u64);
 
@@ -341,5 +364,30 @@ fn discard(data: &Path) -> Result<(), Error> {
             Err(Error::building(data))
         }
         LockResult::ReadOnly => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_of_a_query_is_no_damage_and_a_missing_table_is() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE VIRTUAL TABLE word USING fts5(text)").unwrap();
+        let failed = |sql: &str, value: &dyn rusqlite::ToSql| {
+            db.query_row(sql, [value], |_| Ok(())).unwrap_err()
+        };
+        let matching = "SELECT 1 FROM word WHERE word MATCH ?1";
+        let wrong_values = [
+            failed(matching, &"\"a\0b\""),
+            failed(matching, &"a AND"),
+            failed("SELECT ?1", &u64::MAX),
+        ];
+        for error in &wrong_values {
+            assert!(value_problem(error).is_some(), "{error:?}");
+        }
+        let missing_table = failed("SELECT ?1 FROM nothing", &1);
+        assert_eq!(value_problem(&missing_table), None);
     }
 }

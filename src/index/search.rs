@@ -84,6 +84,13 @@ impl HitCount {
     }
 }
 
+/// SQL expression for the number of refusals that precede the refusal `m` in its record. Refusals
+/// are numbered in the order of the journal, so the refusals of a record directly follow the last
+/// refusal of an earlier record.
+const REFUSALS_BEFORE: &str = "(SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > \
+     coalesce((SELECT p.n FROM refusal_row p WHERE p.n < m.n AND p.position < m.position \
+     ORDER BY p.n DESC LIMIT 1), 0))";
+
 /// A part of a SQL statement, from `FROM` to the end, with the values of its parameters.
 struct SearchQuery {
     text: String,
@@ -91,22 +98,6 @@ struct SearchQuery {
 }
 
 impl SearchFilter {
-    /// Checks whether the words of this filter are only a message id or a thread id. If so, moves
-    /// the id from the words to `id` or `within`, so that the search finds the message or the
-    /// thread.
-    pub fn read_ids(&mut self) {
-        let words = self.words.trim();
-        if let Ok(id) = words.parse() {
-            self.id = Some(id);
-            self.words.clear();
-        } else if self.within.is_none()
-            && let Ok(thread) = ThreadId::parse(words)
-        {
-            self.within = Some(thread);
-            self.words.clear();
-        }
-    }
-
     /// Whether the search text contains any word.
     fn has_words(&self) -> bool {
         match_query(&self.words).is_some()
@@ -235,6 +226,29 @@ impl SearchQuery {
 }
 
 impl IndexReader {
+    /// Returns the filter to search with if the words of `filter` may be only an id. If the words
+    /// are the id of a message that meets the other conditions of `filter`, the result selects this
+    /// message. If they are the id of a thread on record, and `filter` names no thread, the result
+    /// selects this thread. Otherwise, the result is equal to `filter`, because texts may contain
+    /// the words.
+    pub fn resolve_id(&self, filter: &SearchFilter) -> Result<SearchFilter, Error> {
+        let words = filter.words.trim();
+        let mut resolved = SearchFilter { words: String::new(), ..filter.clone() };
+        if let Some(id) = hyphenated_id(words) {
+            resolved.id = Some(id);
+            if !self.search(&resolved, None, 1)?.is_empty() {
+                return Ok(resolved);
+            }
+        } else if filter.within.is_none()
+            && let Ok(thread) = ThreadId::parse(words)
+            && self.opened_at(&thread)?.is_some()
+        {
+            resolved.within = Some(thread);
+            return Ok(resolved);
+        }
+        Ok(filter.clone())
+    }
+
     /// Returns the newest `limit` messages and refusals that match `filter`, newest first. If
     /// `before` is set, considers only messages and refusals with a lower number.
     pub fn search(
@@ -257,9 +271,10 @@ impl IndexReader {
         }
         if filter.has_refusals() {
             let query = filter.query(false, &scope);
-            let before = "SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > m.n - 100 \
-                          AND b.position = m.position";
-            let sql = format!("SELECT m.n, m.position, ({before}){} ORDER BY m.n DESC", query.text);
+            let sql = format!(
+                "SELECT m.n, m.position, {REFUSALS_BEFORE}{} ORDER BY m.n DESC",
+                query.text
+            );
             hits.extend(self.hits(&sql, query.values, limit, refusal_hit)?);
         }
 
@@ -397,12 +412,11 @@ impl IndexReader {
     /// Returns the messages and refusals with the given numbers, in the order of the numbers.
     fn hits_of(&self, numbers: &[i64]) -> rusqlite::Result<Vec<SearchHit>> {
         let message = "SELECT n, position, id FROM message_row WHERE n = ?1";
-        let refusal = "SELECT n, position, (SELECT count(*) FROM refusal_row b WHERE b.n < m.n \
-                       AND b.n > m.n - 100 AND b.position = m.position) \
-                       FROM refusal_row m WHERE n = ?1";
+        let refusal =
+            format!("SELECT n, position, {REFUSALS_BEFORE} FROM refusal_row m WHERE n = ?1");
         let db = self.connection();
         let mut message = db.prepare(message)?;
-        let mut refusal = db.prepare(refusal)?;
+        let mut refusal = db.prepare(&refusal)?;
         let mut hits = Vec::new();
         for n in numbers {
             let hit = match message.query_row([n], message_hit).optional()? {
@@ -446,6 +460,12 @@ impl IndexReader {
         let first = first.map_or(0, |first| first.saturating_sub(limits::SEARCH_PAGE as i64));
         Ok((first, last.min(after.unwrap_or(i64::MAX))))
     }
+}
+
+/// Parses a message id. Returns `None` for an id without hyphens, because such digits may also be a
+/// word, such as a digest.
+fn hyphenated_id(words: &str) -> Option<MessageId> {
+    words.parse().ok().filter(|_| words.len() == uuid::fmt::Hyphenated::LENGTH)
 }
 
 fn message_hit(row: &Row<'_>) -> rusqlite::Result<SearchHit> {

@@ -217,6 +217,8 @@ pub fn check_words(words: &str) -> Result<(), MissingSearchWord> {
 /// that ends with `*` matches all words with that beginning. Quoted words must follow each other.
 /// Returns `None` if the text has no word.
 pub fn match_query(text: &str) -> Option<String> {
+    // SQLite would end the query at a NUL.
+    let text = text.replace(char::is_control, " ");
     let mut terms = Vec::new();
     for (at, part) in text.split('"').enumerate() {
         if at % 2 == 1 {
@@ -250,10 +252,24 @@ fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     add_word_terms(&mut words, is_prefix, terms);
 }
 
+/// Returns the hyphen or underscore at the end of `text` if a letter or digit stands before it. As
+/// the beginning of a longer word, such as `INV-` of `INV-777`, the text contains this character.
+fn joining_mark(text: &str) -> Option<char> {
+    let mut chars = text.chars().rev();
+    let mark = chars.next().filter(|last| matches!(last, '-' | '_'))?;
+    chars.next().filter(|before| before.is_alphanumeric()).map(|_| mark)
+}
+
 fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     add_words(&text.replace('"', " "), &mut words);
+    if let Some(mark) = joining_mark(text).filter(|_| is_prefix) {
+        words.pop();
+        words.push(mark);
+    }
     text.clear();
+    // After a separator, the `*` begins another word.
+    let is_prefix = is_prefix && !words.ends_with(' ');
     if words.chars().any(char::is_alphanumeric) {
         terms.push(format!("\"{}\"{}", words.trim(), if is_prefix { " *" } else { "" }));
     }

@@ -207,6 +207,10 @@ impl ReportPage<'_> {
         for shown in &report.previews {
             self.preview(&shown.preview);
         }
+        let left = report.decisions_left_out();
+        if left > 0 {
+            self.line("refused", &format!("… {}", count(left, "earlier refused decision")));
+        }
         for decision in &report.decisions {
             self.decision(report, decision);
         }

@@ -2,8 +2,8 @@
 
 use crate::audit::amounts::offset;
 use crate::audit::{
-    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPhase, ThreadTimeline, TimelineEntry,
-    TimelineEvent, TimelineRest, core_words, payload_lines, thread_state,
+    BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPhase, ThreadTimeline,
+    TimelineEntry, TimelineEvent, TimelineRest, core_words, payload_lines, thread_state,
 };
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, MessageKind, Spending};
@@ -28,15 +28,18 @@ pub struct TimelineColumns {
     pub absolute: bool,
 }
 
-/// Draws a timeline. A subthread is drawn beneath the message that spawned it.
+/// Draws a timeline. A subthread is drawn beneath the message that spawned it. `at` is the moment
+/// at which the timeline shows the thread; `None` for the present.
 pub fn draw_timeline(
     output: &RenderOutput,
     timeline: &ThreadTimeline,
     shown: TimelineColumns,
+    at: Option<RecordedMoment>,
 ) -> String {
     let time = if shown.absolute { "2026-11-20T10:00:00.000Z" } else { "+99.999s " };
     let mut page = TimelinePage::new(output, time.len(), timeline.opened);
     page.shown = shown;
+    page.at = at;
     page.title(timeline);
     page.items(timeline);
     page.total(timeline);
@@ -76,6 +79,8 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
+    /// Moment at which the page shows the thread; `None` for the present.
+    at: Option<RecordedMoment>,
     /// Position and id of the present event, which are still to be written on the line beneath the
     /// event's heading. `None` if they are already written, or if ids are not shown.
     under_head: Option<String>,
@@ -90,6 +95,7 @@ impl<'p> TimelinePage<'p> {
             began,
             depth: 0,
             shown: TimelineColumns::default(),
+            at: None,
             under_head: None,
             text: String::new(),
         }
@@ -141,7 +147,8 @@ impl<'p> TimelinePage<'p> {
 
         if let Some(TimelineRest { events, from_seq }) = timeline.rest {
             let more = count(events, "more event");
-            let command = format!("organism thread {} --from-seq {from_seq}", timeline.thread);
+            let at = self.at.map(at_option).unwrap_or_default();
+            let command = format!("organism thread {}{at} --from-seq {from_seq}", timeline.thread);
             self.line(&self.output.dim(&format!("… {more}: {command}")));
         }
     }
@@ -380,6 +387,15 @@ fn ids(item: &TimelineEntry) -> String {
             format!("position {}  seq {}  id {}", item.position, message.seq, message.id)
         }
         _ => format!("position {}", item.position),
+    }
+}
+
+/// Returns the option `--at` for a moment. A time that was stated as a duration before now becomes
+/// a fixed time, so that later commands show the same state.
+fn at_option(moment: RecordedMoment) -> String {
+    match moment {
+        RecordedMoment::Position(position) => format!(" --at {position}"),
+        RecordedMoment::Time(time) => format!(" --at {time}"),
     }
 }
 

@@ -219,7 +219,7 @@ impl TrialReport {
         let output = RenderOutput::stdout(is_full);
         let differences = self.differences(&output);
         let judgements = self.judgements(&output);
-        put(&visible(&format!("{differences}{judgements}{}", self.rows(&output))))?;
+        put(&format!("{differences}{judgements}{}", self.rows(&output)))?;
         for UntriedThread { thread, reason } in &self.untried {
             note!("{thread} was not tried: {reason}");
         }
@@ -255,7 +255,7 @@ impl TrialReport {
         let judged = self.tried.iter().filter_map(|own| {
             let judgement = own.judgement.as_ref()?;
             let reason = judgement.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            Some(vec![own.thread.to_string(), judgement.verdict.to_owned(), reason])
+            Some(vec![own.thread.to_string(), judgement.verdict.to_owned(), visible(&reason)])
         });
         let rows: Vec<_> = judged.collect();
         if rows.is_empty() {

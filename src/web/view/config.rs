@@ -38,7 +38,10 @@ struct FoundConfigs {
     boots: Vec<BootConfig>,
     /// The config at the moment in the URL, if this journal contains that moment.
     whole: Option<Result<WholeConfig, String>>,
-    changes: Option<Result<Vec<ConfigChange>, String>>,
+    /// The first config of the comparison, if this journal contains its moment.
+    before: Option<Result<ComparedConfig, String>>,
+    /// The second config of the comparison, if this journal contains its moment.
+    after: Option<Result<ComparedConfig, String>>,
 }
 
 struct WholeConfig {
@@ -52,9 +55,10 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     let find = move |partition, index: &mut IndexReader| find(partition, index, &asked);
     view.respond(find, move |view, answers| {
         let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        let compared = compare(&found);
         let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
-        let is_found = found.iter().any(|found| found.whole.is_some() || found.changes.is_some());
-        let page = view.page("Config", PATH, &content(&query, &found));
+        let is_found = !compared.is_empty() || found.iter().any(|found| found.whole.is_some());
+        let page = view.page("Config", PATH, &content(&query, &found, &compared));
         if is_asked && !is_found { (StatusCode::NOT_FOUND, page).into_response() } else { page }
     })
     .await
@@ -74,15 +78,43 @@ fn find(
         let stored = StoredConfig::read(index.journal(), &boot);
         stored.map(|stored| WholeConfig { boot, stored }).map_err(|error| error.to_string())
     });
-    let compared = boot("before")?.zip(boot("after")?);
-    let changes = compared.map(|(before, after)| {
-        let side = |boot| {
-            ComparedConfig::of_boot(index.journal(), boot).map_err(|error| error.to_string())
-        };
-        Ok(config_changes(&side(&before)?, &side(&after)?))
-    });
+    let compared = |boot: BootConfig| {
+        ComparedConfig::of_boot(index.journal(), &boot).map_err(|error| error.to_string())
+    };
+    let before = boot("before")?.map(compared);
+    let after = boot("after")?.map(compared);
     let boots = history.boots.iter().rev().take(limits::WEB_PAGE_ROWS).cloned().collect();
-    Ok(FoundConfigs { partition, boots, whole, changes })
+    Ok(FoundConfigs { partition, boots, whole, before, after })
+}
+
+/// Compares the two configs in each journal that contains both moments. If no journal contains
+/// both, compares the configs of two journals. This requires that each moment is in one journal
+/// alone, because records of several journals have the same number.
+fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
+    let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
+    let mut pairs: Vec<_> = both.collect();
+    if pairs.is_empty() {
+        let before = only(found.iter().filter_map(|found| found.before.as_ref()));
+        let after = only(found.iter().filter_map(|found| found.after.as_ref()));
+        pairs.extend(before.zip(after));
+    }
+    pairs.into_iter().map(|(before, after)| changes_between(before, after)).collect()
+}
+
+/// Returns the item of an iterator with exactly one item; `None` for any other number of items.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let item = items.next()?;
+    items.next().is_none().then_some(item)
+}
+
+fn changes_between(
+    before: &Result<ComparedConfig, String>,
+    after: &Result<ComparedConfig, String>,
+) -> Result<Vec<ConfigChange>, String> {
+    match (before, after) {
+        (Ok(before), Ok(after)) => Ok(config_changes(before, after)),
+        (Err(error), _) | (_, Err(error)) => Err(error.clone()),
+    }
 }
 
 /// Returns the start or the reload whose config was in force at `moment`. `moment` is the position
@@ -101,10 +133,14 @@ fn boot_at(
     Ok(position.and_then(|position| history.at(position)).cloned())
 }
 
-fn content(query: &UrlQuery, found: &[FoundConfigs]) -> Markup {
+fn content(
+    query: &UrlQuery,
+    found: &[FoundConfigs],
+    compared: &[Result<Vec<ConfigChange>, String>],
+) -> Markup {
     let room = PageRoom::new();
     let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
-    let is_found = found.iter().any(|found| found.whole.is_some() || found.changes.is_some());
+    let is_found = !compared.is_empty() || found.iter().any(|found| found.whole.is_some());
     html! {
         h1 { "Config" }
         (form(query))
@@ -113,8 +149,8 @@ fn content(query: &UrlQuery, found: &[FoundConfigs]) -> Markup {
                 "No journal has these moments: write the number of a record, or the id of a thread."
             }
         }
+        @for changes in compared { (differences(changes, &room)) }
         @for found in found {
-            @if let Some(changes) = &found.changes { (differences(changes, &room)) }
             @if let Some(config) = &found.whole { (whole(config, &room)) }
         }
         @if room.omitted() > 0 {

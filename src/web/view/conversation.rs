@@ -194,7 +194,8 @@ impl<'t> ConversationPage<'t> {
 
     fn decision(&self, kind: &str, decision: &ShownDecision<'_>, reason: &str) -> Markup {
         let before = decision.item.position.0.saturating_sub(1).to_string();
-        let before = UrlQuery::default().with("at", Some(&before));
+        // The last page has the call that the decision is about, or the latest messages before it.
+        let before = UrlQuery::default().with("at", Some(&before)).with("from", Some("last"));
         let head = html! {
             b { (decision.verb) } " by " (decision.person(self.timeline).draw()) " "
             a href=(before.link(&path(self.timeline.thread.as_str()))) { "the thread before" }

@@ -339,6 +339,7 @@ fn turn(report: &MessageReport) -> Markup {
 }
 
 fn people(report: &MessageReport) -> Markup {
+    let left = report.decisions_left_out();
     html! {
         @if !report.holds.is_empty() || !report.decisions.is_empty() {
             h2 { "People" }
@@ -352,6 +353,7 @@ fn people(report: &MessageReport) -> Markup {
                     }
                 }
                 @for shown in &report.previews { (preview(&shown.preview)) }
+                @if left > 0 { li { "… " (count(left, "earlier refused decision")) } }
                 @for decision in &report.decisions { (self::decision(report, decision)) }
             }
         }

@@ -82,7 +82,7 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
         }
     }
 
-    let mut filter = SearchFilter {
+    let filter = SearchFilter {
         words: text("words").unwrap_or_default(),
         payload: text("payload"),
         from: text("from"),
@@ -95,7 +95,6 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
         within: thread.transpose()?,
         id: None,
     };
-    filter.read_ids();
     check_words(&filter.words).map_err(|error| error.to_string())?;
     Ok(filter)
 }

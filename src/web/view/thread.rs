@@ -1,6 +1,7 @@
 //! The page of one thread, which shows some of its messages in one of several views.
 
 mod header;
+mod past_page;
 
 use std::sync::Arc;
 
@@ -17,13 +18,12 @@ use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
 use super::{ViewState, sequence, timeline_chart};
 use crate::audit::amounts::count;
-use crate::audit::{
-    ForkOrigin, RecordedMoment, ThreadPage, earlier_decisions, thread_page, thread_timeline,
-};
+use crate::audit::{ThreadPage, thread_page};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader};
 use crate::limits;
 pub(super) use header::{ThreadHeader, cost};
+use past_page::past_page;
 
 /// The part of a thread that a browser requests, and the view in which the page shows this part.
 struct PageRequest {
@@ -106,7 +106,7 @@ fn find(
 ) -> Result<Option<FoundPage>, index::Error> {
     let PageRequest { from_seq, at, limit, view } = request;
     let page = match at {
-        Some(at) => past_page(index, thread, *at, from_seq.unwrap_or_default(), *limit)?,
+        Some(at) => past_page(index, thread, *at, *from_seq, *limit)?,
         None => thread_page(index, thread, *from_seq, *limit)?,
     };
     let Some(page) = page else { return Ok(None) };
@@ -119,44 +119,6 @@ fn find(
         None => ThreadHeader::of(index, &page)?,
     };
     Ok(Some(FoundPage { header, page, work }))
-}
-
-/// Reads the thread as it was after the record at `at`. Returns `None` if the thread did not exist
-/// then. A thread with too many records is refused, because all records are read at once.
-fn past_page(
-    index: &IndexReader,
-    thread: &ThreadId,
-    at: Position,
-    from_seq: u64,
-    limit: usize,
-) -> Result<Option<ThreadPage>, index::Error> {
-    let records = index.journal().records_of(&thread.root())?;
-    if records > limits::WEB_PAST_RECORDS {
-        let detail = format!(
-            "the thread has {records} records; `organism thread {thread} --at {at}` shows it as it was"
-        );
-        return Err(index::Error::Query { detail });
-    }
-    let moment = Some(RecordedMoment::Position(at));
-    let Some(mut timeline) = thread_timeline(index.journal(), thread, moment)? else {
-        return Ok(None);
-    };
-    let first = timeline.items.first().map(|item| item.position);
-    let earlier_decisions = earlier_decisions(&timeline, from_seq);
-    let all = timeline.items.len();
-    timeline.keep_page(from_seq, limit);
-    let is_cut = timeline.items.len() < all;
-    let first = first.map(|first| index.journal().existing_record(first)).transpose()?;
-    let fork = first.and_then(|first| ForkOrigin::of(&first.record, thread));
-    Ok(Some(ThreadPage {
-        timeline,
-        from_seq,
-        previous_seq: None,
-        next_seq: None,
-        is_cut,
-        earlier_decisions,
-        fork,
-    }))
 }
 
 pub(super) fn missing(view: &ViewState, id: &str) -> Response {
@@ -223,7 +185,10 @@ fn content(
         @if page.is_cut {
             p.problem role="status" {
                 "More happened between these messages than a page shows; "
-                code { "organism thread " (inline(timeline.thread.as_str())) }
+                code {
+                    "organism thread " (inline(id)) " --all"
+                    @if let Some(at) = query.get("at") { " --at " (inline(at)) }
+                }
                 " shows all of it."
             }
         }

@@ -121,6 +121,23 @@ fn a_thread_is_shown_as_it_was_at_a_moment() {
 }
 
 #[test]
+fn the_command_for_the_next_page_of_an_earlier_state_names_the_moment() {
+    let place = long(20);
+    let whole = seqs(&shown(&place, &["--at", "10", "--ids"]));
+    assert_eq!(whole.len(), 10);
+
+    let page = shown(&place, &["--at", "10", "--limit", "3", "--ids"]);
+    let command = format!("organism thread {ROOT} --at 10 --from-seq 4");
+    assert!(page.trim_end().ends_with(&command), "{page}");
+    let rest = shown(&place, &["--at", "10", "--from-seq", "4", "--ids"]);
+    assert_eq!([seqs(&page), seqs(&rest)].concat(), whole);
+
+    let page = shown(&place, &["--at", "2030-01-01T00:00:00Z", "--limit", "3"]);
+    let command = format!("organism thread {ROOT} --at 2030-01-01T00:00:00.000000Z --from-seq 4");
+    assert!(page.trim_end().ends_with(&command), "{page}");
+}
+
+#[test]
 fn positions_ids_and_absolute_times_stand_on_request() {
     let place = researched();
     let plain = shown(&place, &[]);

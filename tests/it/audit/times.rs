@@ -1,6 +1,8 @@
 //! `--since` and `--until` of commands that read records: `--since` includes its time, and
 //! `--until` excludes it.
 
+use std::process::Command;
+
 use organism::ids::Position;
 use serde_json::Value as Json;
 
@@ -49,6 +51,42 @@ fn tail_shows_what_was_recorded_between_two_times() {
         let refused = organism(&place, &[&["tail", "--no-follow"], wrong].concat());
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
     }
+}
+
+/// A time without a zone is one of the machine's zone, which `TZ` names. A zone in brackets counts
+/// instead.
+#[test]
+fn a_time_without_a_zone_is_in_the_zone_of_the_machine() {
+    let place = researched();
+    let third = time_of(&place, 3);
+    assert!(third.starts_with("2026-11-20T10:"), "{third}");
+    let local = |hour: &str| third.replacen("T10:", hour, 1).trim_end_matches('Z').to_owned();
+    let shown = |zone: &str, since: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+        command.args(["tail", "--json", "--no-follow", "--since", since]).env("TZ", zone);
+        command.arg("--data").arg(place.data()).arg("--state").arg(place.state());
+        command.output().unwrap()
+    };
+    let first = |zone: &str, since: &str| {
+        let text = stdout(shown(zone, since));
+        let line = text.lines().next().map(|line| serde_json::from_str::<Json>(line).unwrap());
+        line.and_then(|line| line["position"].as_u64())
+    };
+
+    let expected = first("UTC", &third);
+    assert!(expected >= Some(3), "{expected:?}");
+    assert_eq!(first("Asia/Tokyo", &third), expected);
+    assert_eq!(first("Asia/Tokyo", &local("T19:")), expected);
+    assert_eq!(first("America/New_York", &local("T05:")), expected);
+    assert_eq!(first("UTC", &local("T10:")), expected);
+    assert_eq!(first("UTC", &local("T19:")), None);
+    let stated = format!("{}[America/New_York]", local("T05:"));
+    assert_eq!(first("Asia/Tokyo", &stated), expected);
+
+    let refused = shown("UTC", &format!("{}[Mars/Olympus]", local("T10:")));
+    assert_eq!(refused.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("Mars/Olympus"), "{text}");
 }
 
 /// Issue 17, 4.5: `export` writes the records between two times, with the dispositions at the time

@@ -5,13 +5,15 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use organism::index::{self, INDEX_DATABASE, INDEX_LOCK};
+use organism::audit::{self, SearchRequest};
+use organism::ids::Position;
+use organism::index::{self, INDEX_DATABASE, INDEX_LOCK, SearchFilter};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::DATABASE;
 use organism::limits;
 use organism::thread::{ActionDetail, Input, OperatorAction, OperatorIdentity, OperatorVerb};
 
-use super::{command, contents, organism, rows, text, try_rows};
+use super::{command, contents, organism, rows, text, try_rows, with_index};
 use crate::journal::Place;
 use crate::journal::script::{Script, name, research, thread};
 
@@ -70,6 +72,38 @@ fn a_damaged_index_is_made_anew() {
     // A journal that was repaired may be shorter than its index.
     change(&place, "UPDATE meta SET value = '99' WHERE key = 'position'");
     assert_eq!(contents(&place.data()), whole, "a longer index");
+}
+
+/// A query with a number or a character that SQLite does not take leaves the index as it is.
+#[test]
+fn a_query_with_an_extreme_value_leaves_the_index() {
+    let place = researched("sess-abcdefgh");
+    let data = place.data();
+    let id = rows(&data, "SELECT id FROM message WHERE seq = 1").remove(0);
+    change(&place, "INSERT INTO meta(key, value) VALUES ('mark', 'set')");
+
+    let shown = organism(&place, &["message", &id, "--limit", &u64::MAX.to_string()]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+
+    let found = |words: &str| {
+        let filter = SearchFilter { words: words.to_owned(), ..SearchFilter::default() };
+        let request = SearchRequest { filter, limit: 9, ..SearchRequest::default() };
+        with_index(&data, &mut |reader| audit::search(reader, &request)).unwrap().items
+    };
+    assert_eq!(found("login\0verify*"), found("login verify*"));
+    assert_eq!(found("\"login\0name\"").len(), 1);
+
+    let root = thread("sess-abcdefgh");
+    let branches =
+        with_index(&data, &mut |reader| reader.child_branches(&root, u64::MAX, usize::MAX));
+    assert_eq!(branches.unwrap().len(), 0);
+    let boot = with_index(&data, &mut |reader| reader.boot_before(Position(u64::MAX)));
+    assert!(matches!(boot, Err(index::Error::Query { .. })), "{boot:?}");
+
+    let db = rusqlite::Connection::open(file(&place)).unwrap();
+    let marks = "SELECT count(*) FROM meta WHERE key = 'mark'";
+    let marks: u64 = db.query_row(marks, [], |row| row.get(0)).unwrap();
+    assert_eq!(marks, 1);
 }
 
 /// Issue 17, 3.1: if a command dies in a commit of the index, the next command completes the index.

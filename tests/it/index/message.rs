@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use organism::envelope::MessageKind;
+use organism::envelope::{MessageKind, RefusalRule};
 use organism::ids::{MessageId, Position};
 use organism::index::{IndexReader, MessageSelector};
 use organism::journal::sqlite::DATABASE;
 use organism::limits;
-use organism::thread::{Fact, Record};
+use organism::thread::{Decision, Fact, Input, Record};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::{organism, rows, text, with_index};
 use crate::journal::Place;
-use crate::journal::script::{NAMESPACE, Script, research, thread};
+use crate::journal::script::{NAMESPACE, Script, name, research, thread};
 
 const ROOT: &str = "sess-abcdefgh";
 
@@ -153,6 +153,47 @@ fn the_first_and_the_last_effects_are_shown_with_the_total() {
     let drawn = shown(&place, &[&asked.to_string()]);
     assert!(drawn.contains("Caused 60 messages"), "{drawn}");
     assert!(drawn.contains("… 40 more between"), "{drawn}");
+}
+
+/// The accepted decision about a call is shown, however many decisions the organism refused. The
+/// output states how many are left out.
+#[test]
+fn the_accepted_decision_is_shown_among_many_refused_ones() {
+    let mut script = Script::default();
+    let root = thread(ROOT);
+    let (asked, first) = script.question(&root, "May I?");
+    let mut records = vec![first];
+    for number in 0..112 {
+        let is_accepted = number == 51;
+        let input = Input::Decided {
+            message: asked,
+            by: name(if is_accepted { "maria" } else { "eve" }),
+            decision: Decision::Approve { hash: "abcd".to_owned(), preview: None },
+            origin: None,
+        };
+        let mut step = script.step(&root, input);
+        if !is_accepted {
+            step.refuse("operator", RefusalRule::SchemaInvalid, "it has another hash", "abcd");
+        }
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    let id = asked.to_string();
+    let shown_report = report(&place, &id);
+    let decisions = shown_report["decisions"].as_array().unwrap();
+    let positions: Vec<_> = decisions.iter().map(|one| one["position"].as_u64().unwrap()).collect();
+    let accepted: Vec<_> = decisions.iter().filter(|one| one["accepted"] == true).collect();
+    // The first record is the question, so the accepted decision is in record 53.
+    let expected: Vec<u64> = [53].into_iter().chain(65..=113).collect();
+    assert_eq!(positions, expected);
+    assert_eq!(accepted.len(), 1);
+    assert_eq!(accepted[0]["by"], "maria");
+    assert_eq!(shown_report["decisions_total"], 112);
+
+    let drawn = shown(&place, &[&id]);
+    assert!(drawn.contains("by maria at "), "{drawn}");
+    assert!(drawn.contains("… 62 earlier refused decisions"), "{drawn}");
 }
 
 /// Issue 17, 4.3: `--raw` writes exactly the recorded bytes; everywhere else, characters that a

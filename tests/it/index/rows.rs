@@ -8,7 +8,7 @@ use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, Spendi
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Hold, Input, Record};
 
-use super::{contents, rows};
+use super::{contents, rows, with_index};
 use crate::fixtures::stored_journals;
 use crate::journal::script::{CORE, NAMESPACE, Script, name, research, thread};
 use crate::journal::{Place, streamed};
@@ -252,6 +252,84 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
         rows(&data, "SELECT attempts, outcome, duration_us FROM call"),
         ["2 | failed | 75000000"]
     );
+}
+
+/// If a person gave no reason for a refusal or a cancellation, the note of the command is the
+/// reason.
+#[test]
+fn the_note_is_the_reason_of_an_action_without_one() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "May I?");
+    let mut records = vec![first];
+    for (reason, note) in [("", "not today"), ("too late", "not today"), ("", "")] {
+        let reason = reason.to_owned();
+        let origin = Some(DecisionOrigin { note: note.to_owned(), ..DecisionOrigin::default() });
+        let refused = Input::Decided {
+            message: asked,
+            by: name("maria"),
+            decision: Decision::Refuse { reason: reason.clone() },
+            origin: origin.clone(),
+        };
+        records.push(script.step(&tree, refused).end());
+        let cancelled = Input::Cancel { thread: tree.clone(), by: name("maria"), reason, origin };
+        records.push(script.step(&tree, cancelled).end());
+    }
+    let place = Place::with(&mut records);
+
+    assert_eq!(
+        rows(&place.data(), "SELECT action, reason FROM action ORDER BY position"),
+        [
+            "refuse | not today",
+            "cancel | not today",
+            "refuse | too late",
+            "cancel | too late",
+            "refuse | -",
+            "cancel | -",
+        ]
+    );
+}
+
+/// A call that a person refused is a denial and no failure. A call whose approval expired ends with
+/// the same fault, and is a failure.
+#[test]
+fn an_expired_approval_is_a_failure_and_no_denial() {
+    let mut script = Script::default();
+    let mut records = Vec::new();
+    for (root, is_refused) in [("sess-expired0", false), ("sess-refused0", true)] {
+        let tree = thread(root);
+        let (asked, first) = script.question(&tree, "May I?");
+        let refused = Input::Decided {
+            message: asked,
+            by: name("maria"),
+            decision: Decision::Refuse { reason: "no".to_owned() },
+            origin: None,
+        };
+        let input = if is_refused { refused } else { Input::Retry { call: CallId(asked) } };
+        let mut step = script.step(&tree, input);
+        step.close(asked, Closing::Failed);
+        let fault = format!("<system-error xmlns=\"{CORE}\" code=\"denied\"/>");
+        step.say(MessageKind::System, "core", "operator", "system-error", &fault, Some(asked));
+        let mut last = step.end();
+        for fact in &mut last.facts {
+            if let Fact::Accepted { message, .. } = fact {
+                std::sync::Arc::make_mut(message).call = None;
+            }
+        }
+        records.extend([first, last]);
+    }
+    let place = Place::with(&mut records);
+
+    let data = place.data();
+    let kinds = rows(&data, "SELECT kind, thread FROM error ORDER BY position");
+    assert_eq!(kinds, ["denied | sess-expired0", "denied | sess-refused0"]);
+    let failures = with_index(&data, &mut |index| index.error_counts()).unwrap();
+    let denials = with_index(&data, &mut |index| index.denial_counts()).unwrap();
+    assert_eq!(failures.iter().map(|count| count.errors).collect::<Vec<_>>(), [1]);
+    assert_eq!(denials.iter().map(|count| count.errors).collect::<Vec<_>>(), [1]);
+    let newest = with_index(&data, &mut |index| index.newest_errors(9)).unwrap();
+    let threads: Vec<_> = newest.iter().map(|error| error.thread.as_deref()).collect();
+    assert_eq!(threads, [Some("sess-expired0")]);
 }
 
 /// A question, and the turn of the agent that answers the question. The turn has a price.

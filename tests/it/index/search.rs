@@ -4,6 +4,7 @@ use organism::envelope::{Disposition, MessageKind, RefusalRule};
 use organism::limits;
 use organism::thread::Record;
 
+use super::damage::redact;
 use super::{organism, rows, text};
 use crate::journal::Place;
 use crate::journal::script::{NAMESPACE, Script, research, thread};
@@ -267,4 +268,84 @@ fn a_search_within_a_tree_finds_nothing_of_other_trees() {
         // The mark separates words, so this is the word `1`.
         assert_eq!(found(&place, &[word, "--thread", "sess-question1"]), "1");
     }
+}
+
+/// A `*` after a hyphen or an underscore finds only words that go on after this character.
+#[test]
+fn a_beginning_that_ends_with_a_hyphen_finds_only_words_with_the_hyphen() {
+    let place = journal_of(&["INV-777", "INVOICE", "INV 7", "snake_case", "snakes"]);
+    for (words, expected) in [
+        ("INV-*", "0"),
+        ("inv-7*", "0"),
+        ("inv*", "0 1 2"),
+        ("snake_*", "3"),
+        ("snake*", "3 4"),
+        // No word has two hyphens in a row, so these separate words.
+        ("INV--*", "2"),
+    ] {
+        assert_eq!(found(&place, &[words]), expected, "{words}");
+    }
+}
+
+/// An id finds its message or thread if this is on record. Otherwise, texts may contain the id.
+#[test]
+fn an_id_that_is_not_on_record_is_found_as_a_word() {
+    let id = "5f0c1a52-7d3e-4b58-9a44-0c6f2f6f9d11";
+    let digits = "5f0c1a527d3e4b589a440c6f2f6f9d11";
+    let place = journal_of(&["Who?", id, digits, "sess-other000"]);
+    for (words, expected) in
+        [(id, "1"), (digits, "2"), ("sess-other000", "3"), ("sess-question0", "0")]
+    {
+        assert_eq!(found(&place, &[words]), expected, "{words}");
+    }
+
+    let sql = "SELECT id FROM message WHERE thread = 'sess-question0'";
+    let recorded = rows(&place.data(), sql).remove(0);
+    assert_eq!(found(&place, &[&recorded]), "0");
+    assert_eq!(found(&place, &[&recorded, "--thread", "sess-question1"]), "");
+}
+
+/// A search shows the refusal that matches, however many refusals its record has.
+#[test]
+fn each_of_many_refusals_in_a_record_is_found() {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let (asked, first) = script.question(&tree, "Which items?");
+    let mut records = vec![first];
+    let mut expected = Vec::new();
+    for batch in ["early", "late"] {
+        let mut step = script.outcome(&tree, "researcher", asked);
+        for number in 0..250 {
+            let payload = format!("<item>{batch}{number}</item>");
+            step.refuse("researcher", RefusalRule::SchemaInvalid, "no such item", &payload);
+            expected.push(payload);
+        }
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    let heads = |args: &[&str]| {
+        let output = organism(&place, &[&["search", "--json"], args].concat());
+        let head = |line: &str| {
+            let item: serde_json::Value = serde_json::from_str(line).unwrap();
+            item["head"].as_str().unwrap().to_owned()
+        };
+        text(&output.stdout).lines().map(head).collect::<Vec<_>>()
+    };
+    assert_eq!(heads(&["--kind", "refusal", "--limit", "1000"]), expected);
+    assert_eq!(heads(&["such", "--limit", "1000"]), expected);
+    assert_eq!(heads(&["late200"]), ["<item>late200</item>"]);
+    let within = ["--substring", "early200", "--thread", "sess-abcdefgh"];
+    assert_eq!(heads(&within), ["<item>early200</item>"]);
+}
+
+/// A message whose payload was redacted is still found by its names, and is shown as redacted.
+#[test]
+fn a_search_shows_the_redacted_messages_that_it_counts() {
+    let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    redact(&place, 3);
+    let shown = organism(&place, &["search", "results", "--thread", "sess-abcdefgh"]);
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("[redacted]"), "{shown}");
+    assert!(shown.ends_with("1 of 1\n"), "{shown}");
 }

@@ -4,7 +4,8 @@ use organism::audit::{TimelineEntry, TimelineEvent, compare_threads, thread_time
 use organism::ids::ThreadId;
 use serde_json::Value as Json;
 
-use super::{CommandOutput, House};
+use super::terminal::in_colour;
+use super::{CommandOutput, House, say};
 use crate::docs::blocks::block;
 
 const CONFIG: &str = include_str!("../../../config/essay.toml");
@@ -174,4 +175,26 @@ fn subthreads_and_threads_of_another_journal_can_be_compared() {
     assert!(unknown.err.contains("no thread sess-unknown0 is on record"), "{unknown:?}");
     let missing = house.organism(&["diff", "sess-essay000", "sess-essay000", "--other", "absent"]);
     assert!(missing.err.contains("absent"), "{missing:?}");
+}
+
+/// The hidden character of the payload cannot act on the terminal, and the escapes of the colours
+/// can.
+#[test]
+fn a_terminal_shows_colours_and_the_code_points_of_hidden_characters() {
+    let house = House::new();
+    let running = house.run();
+    for (thread, text) in [("sess-plain001", "pay 1"), ("sess-hidden01", "pay \u{202e}1")] {
+        let sent = house.send_text(&say(text), &["--new", thread]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let command = house.command(&["diff", "sess-plain001", "sess-hidden01"]);
+    let (shown, code) = in_colour(&house, command);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("\u{1b}[1mfirst difference\u{1b}[0m"), "{shown:?}");
+    assert!(shown.contains("\u{1b}[32m+"), "{shown:?}");
+    assert!(shown.contains("pay \\u{202e}1"), "{shown:?}");
+    assert!(!shown.contains('\u{202e}'), "{shown:?}");
+    assert!(!shown.contains("\\u{1b}"), "{shown:?}");
 }

@@ -1,5 +1,7 @@
 //! `organism approve` and `organism answer` at a terminal.
 
+use std::process::Command;
+
 use serde_json::{Value as Json, json};
 
 use super::{CommandOutput, House, say, until};
@@ -33,14 +35,23 @@ pub type Typed<'a> = &'a [(&'a str, &'a str)];
 fn house() -> House {
     let house = House::with(CONFIG);
     house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
-    house.write("terminal.py", include_str!("../../data/organism/terminal.py"));
     house
 }
 
 /// Runs a command on a terminal. Returns its output and exit code.
 pub fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
-    let organism = house.command(arguments);
-    let mut command = std::process::Command::new("python3");
+    run_at_terminal(house, &house.command(arguments), typed)
+}
+
+/// Runs a command on a terminal that shows colours. Returns its output and exit code.
+pub fn in_colour(house: &House, mut organism: Command) -> (String, i32) {
+    organism.env_remove("NO_COLOR");
+    run_at_terminal(house, &organism, &[])
+}
+
+fn run_at_terminal(house: &House, organism: &Command, typed: Typed<'_>) -> (String, i32) {
+    house.write("terminal.py", include_str!("../../data/organism/terminal.py"));
+    let mut command = Command::new("python3");
     command.arg("terminal.py").arg(json!(typed).to_string()).arg(organism.get_program());
     command.args(organism.get_args()).current_dir(house.path("."));
     for (name, value) in organism.get_envs() {

@@ -1,13 +1,14 @@
 //! `organism try`: recorded threads under a changed config, without effects (issue 18, 2.2 and
 //! 2.3).
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use organism::ids::{Position, ThreadId};
 use organism::journal::sqlite::JournalReader;
 use serde_json::Value as Json;
 
 use super::proof::sql;
+use super::terminal::in_colour;
 use super::{CommandOutput, House, Running, numbered, say, until};
 
 /// A config with three agents that each call the same listener.
@@ -108,12 +109,16 @@ pub(super) fn one(request: String) -> Vec<(String, String)> {
 /// Runs `organism try`, which makes its temporary directories in the house.
 pub(super) fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
     let arguments = [&["try"], arguments].concat();
-    let mut command = house.command(&arguments);
-    command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
-    std::fs::create_dir_all(house.path("tmp")).unwrap();
-    let output = CommandOutput::from(command.output().unwrap());
+    let output = CommandOutput::from(trial_command(house, &arguments).output().unwrap());
     crate::json_schemas::assert_described(&arguments, &output.out);
     output
+}
+
+fn trial_command(house: &House, arguments: &[&str]) -> Command {
+    let mut command = house.command(arguments);
+    command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
+    std::fs::create_dir_all(house.path("tmp")).unwrap();
+    command
 }
 
 pub(super) fn json(output: &CommandOutput) -> Json {
@@ -269,6 +274,26 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     assert_eq!(live.code, Some(1), "{live:?}");
     assert!(json(&live)["threads"][0]["b"]["result"].to_string().contains("99"), "{live:?}");
     assert_eq!(house.effects(), 2);
+}
+
+/// The report of a trial shows the same colours as `organism diff`, and no escapes as text.
+#[test]
+fn a_report_on_a_terminal_is_in_colour() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    // The changed prompts get other answers than those on record.
+    house.write("turns.toml", TURNS.replace("<n>{{order/n}}</n></ping>", "<n>99</n></ping>"));
+    house.write(
+        "changed.toml",
+        AGENTS.replace("peers = [\"solo\"]\nmodel", "peers = [\"solo\"]\nnotice = false\nmodel"),
+    );
+
+    let arguments = ["try", "changed.toml", "--threads", "sess-source01"];
+    let (shown, code) = in_colour(&house, trial_command(&house, &arguments));
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.contains("\u{1b}[1mfirst difference\u{1b}[0m"), "{shown:?}");
+    assert!(shown.contains("\u{1b}[1msess-source01\u{1b}[0m"), "{shown:?}");
+    assert!(!shown.contains("\\u{1b}"), "{shown:?}");
 }
 
 /// Without a budget, a turn without a recorded answer calls no model.

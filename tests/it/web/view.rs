@@ -4,6 +4,7 @@
 mod access;
 mod browser;
 mod compare;
+mod configs;
 mod conversation;
 mod forks;
 #[cfg(target_os = "linux")]

@@ -5,6 +5,8 @@ use organism::ids::MessageId;
 use serde_json::Value as Json;
 
 use super::{ViewServer, header, text_of};
+use crate::organism::auditor_questions::AuditedRuns;
+use crate::organism::diff::essay_house;
 use crate::organism::{CONFIG, House, numbered, say, until};
 
 /// The thread of the newest tree.
@@ -102,6 +104,60 @@ fn the_pages_of_a_thread_lead_to_all_its_messages() {
     let last = view.page(&format!("/threads/{thread}?limit=1&from=last"));
     assert_eq!(linked(&last), all[all.len() - 1..]);
     assert!(last.contains("rel=\"prev\""), "{last}");
+}
+
+/// Output of `organism thread --json` for the thread as it was after a record.
+fn timeline_at(house: &House, thread: &str, at: &str) -> Json {
+    house.organism(&["thread", thread, "--json", "--at", at]).json().remove(0)
+}
+
+/// The thread has subthreads, whose events do not count as messages of the page.
+#[test]
+fn the_pages_of_an_earlier_state_lead_to_all_its_messages() {
+    let house = essay_house();
+    let present = timeline(&house, "sess-essay000");
+    let items = present["items"].as_array().unwrap();
+    let at = items[items.len() - 2]["position"].to_string();
+    let all = messages(&timeline_at(&house, "sess-essay000", &at));
+    assert!(all.len() > 4, "{all:?}");
+
+    let view = ViewServer::start(&house, &[]);
+    let first = format!("/threads/sess-essay000?at={at}&limit=2");
+    let mut paged = Vec::new();
+    let mut next = Some(first.clone());
+    while let Some(path) = next {
+        let page = view.page(&path);
+        assert!(linked(&page).len() <= 2, "{page}");
+        paged.extend(linked(&page));
+        assert!(paged.len() <= all.len(), "{path}: {paged:?}");
+        let rest = page.split_once("rel=\"next\" href=\"").map(|(_, rest)| rest);
+        next = rest.map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
+    }
+    assert_eq!(paged, all);
+
+    let last = view.page(&format!("{first}&from=last"));
+    assert_eq!(linked(&last), all[all.len() - 2..]);
+    assert!(last.contains("rel=\"prev\""), "{last}");
+}
+
+/// The link beside a decision leads to the end of the thread as it was before, so that a long
+/// thread shows the call that the decision is about.
+#[test]
+fn the_thread_before_a_decision_ends_with_the_messages_before_it() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/threads/sess-booked777");
+    let link = page.split("href=\"/threads/sess-booked777?at=").nth(1).unwrap();
+    let query = link.split('"').next().unwrap().replace("&amp;", "&");
+    let at = query.split('&').next().unwrap();
+    let all = messages(&timeline_at(&runs.house, "sess-booked777", at));
+    assert!(all.contains(&runs.write), "{all:?}");
+    assert!(all.len() > 1, "{all:?}");
+
+    let path = format!("/threads/sess-booked777?at={query}");
+    assert_eq!(linked(&view.page(&path)), all);
+    let last = view.page(&format!("{path}&limit=1"));
+    assert_eq!(linked(&last), all[all.len() - 1..]);
 }
 
 #[test]
