@@ -266,6 +266,15 @@ impl Refusal {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
 
+    /// Whether the refusal concerns the payload inside a primitive, such as the first request of a
+    /// `spawn-thread`, and not a whole payload of the outcome. The primitive itself was accepted.
+    pub fn is_of_inner_payload(&self) -> bool {
+        // The pump states a place under these rules only in this case.
+        let is_of_call =
+            matches!(self.rule, RefusalRule::BudgetSpent | RefusalRule::Busy | RefusalRule::Cycle);
+        is_of_call && self.place.is_some()
+    }
+
     /// Returns a refusal of the same payload under another rule.
     pub fn instead(&self, rule: RefusalRule, message: impl Into<String>) -> Self {
         let message = message.into();

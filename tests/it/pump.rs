@@ -31,6 +31,7 @@ mod operator;
 mod pauses;
 mod preview_simulation;
 mod previews;
+mod reloads;
 mod renewals;
 mod replay;
 mod restart;

@@ -35,7 +35,9 @@ impl ActionIndices {
                     }
                     refusal = None;
                 }
-                Fact::Refused { sender, .. } if sender == agent => {
+                Fact::Refused { sender, refusal: refused, .. }
+                    if sender == agent && !refused.is_of_inner_payload() =>
+                {
                     refusal = Some(next);
                     next += 1;
                 }

@@ -57,7 +57,9 @@ impl CallOutcomes {
                     group = leg.map(|leg| (leg, at));
                     outcomes.sent.insert(message.id, at);
                 }
-                Fact::Refused { sender, refusal: refused, .. } if sender == agent => {
+                Fact::Refused { sender, refusal: refused, .. }
+                    if sender == agent && !refused.is_of_inner_payload() =>
+                {
                     refusal = take(refused.digest);
                 }
                 Fact::Accepted { message, .. }

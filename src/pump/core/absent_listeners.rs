@@ -264,6 +264,11 @@ impl Core {
             self.scheduler.hold_thread(&listener, &thread, call);
         }
 
+        let open = self.state.call(call);
+        if let Some(alarm) = open.and_then(|open| self.alarm_before_delivery(open, step.time)) {
+            return self.set_aside(step, call, alarm);
+        }
+
         self.scheduler.put_back(&listener, &thread, call);
         self.count_turn(call);
         self.wait_for_listener(step, &listener, call);

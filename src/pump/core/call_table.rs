@@ -3,6 +3,7 @@
 use super::Core;
 use super::orphans::OrphanedDelivery;
 use super::outcome::AttemptSource;
+use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
@@ -22,6 +23,9 @@ pub(super) struct CallTable {
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
     /// For each open call, the number of its last attempt since this start of the pump.
     attempts: Map<CallId, u32>,
+    /// For each open call whose attempt has failed since this start of the pump, the time of the
+    /// retry. A time that has passed stays here until the next failure.
+    retries: Map<CallId, Time>,
 }
 
 /// A delivery on which a listener works and whose call is open.
@@ -31,6 +35,9 @@ pub(super) struct RunningAttempt {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub delivered: Vec<MessageId>,
+    /// Reason of an operator who has requested that the attempt be cancelled; `None` if no operator
+    /// has.
+    pub stop_reason: Option<String>,
 }
 
 impl CallTable {
@@ -68,6 +75,24 @@ impl CallTable {
         self.running.insert(call, running);
     }
 
+    /// Sets the time before which a call with a failed attempt is not delivered again.
+    pub fn delay_retry(&mut self, call: CallId, until: Time) {
+        self.retries.insert(call, until);
+    }
+
+    /// Whether the retry of a call is due later than `now`. Its alarm then queues the call.
+    pub fn awaits_retry(&self, call: CallId, now: Time) -> bool {
+        self.retries.get(&call).is_some_and(|until| *until > now)
+    }
+
+    /// Requests the cancellation of the attempt in flight of a call. The caller of the call gets
+    /// `reason`.
+    pub fn request_stop(&mut self, call: CallId, reason: &str) {
+        if let Some(running) = self.running.get_mut(&call) {
+            running.stop_reason = Some(reason.to_owned());
+        }
+    }
+
     /// Ends the current attempt of a call. Returns `None` if `source` names another attempt or
     /// another listener.
     fn finish(&mut self, source: &AttemptSource) -> Option<RunningAttempt> {
@@ -85,6 +110,7 @@ impl CallTable {
     /// delivery and returns its attempt. Otherwise returns `None`.
     fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
         self.attempts.remove(&call);
+        self.retries.remove(&call);
         let running = self.running.remove(&call)?;
         self.orphans.insert((call, running.attempt), orphan);
         Some(running.attempt)
@@ -175,7 +201,9 @@ mod tests {
         let attempt = calls.next_attempt(1, call());
         let listener = name("finder");
         let thread = thread();
-        calls.start(call(), RunningAttempt { attempt, listener, thread, delivered: Vec::new() });
+        let delivered = Vec::new();
+        let running = RunningAttempt { attempt, listener, thread, delivered, stop_reason: None };
+        calls.start(call(), running);
         (calls, attempt)
     }
 

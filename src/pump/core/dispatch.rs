@@ -16,8 +16,9 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if it is ready and neither queued nor in flight. If the call must not
-    /// continue, for example because a budget is used up, fails the call instead.
+    /// Queues the call `id` if it is ready and neither queued nor in flight. Leaves a call with a
+    /// failed attempt to the alarm of its retry. If the call must not continue, for example because
+    /// a budget is used up, fails the call instead.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -26,6 +27,11 @@ impl Core {
 
         // A delivery that an earlier pump started must be settled first.
         if !call.is_ready() || call.handed_over.is_some() {
+            return;
+        }
+
+        // The alarm of the retry queues the call. A result that arrives meanwhile waits for it.
+        if call.failures > 0 && self.calls.awaits_retry(id, step.time) {
             return;
         }
 
@@ -77,6 +83,10 @@ impl Core {
                 let Some((call, admission)) = taken else { break };
                 let timeout = contract.timeout;
                 let Some(open) = self.state.call(call) else { continue };
+                if let Some(alarm) = self.alarm_before_delivery(open, step.time) {
+                    self.set_aside(step, call, alarm);
+                    continue;
+                }
                 let attempt = self.calls.next_attempt(self.state.epoch, call);
                 let fresh = open.pending.iter().map(|p| &p.message);
                 let tree = self.state.tree(&open.thread);
@@ -101,6 +111,7 @@ impl Core {
                     listener: listener.clone(),
                     thread: open.thread.clone(),
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
+                    stop_reason: None,
                 };
                 self.calls.start(call, running);
                 self.scheduler.start(&listener);

@@ -61,6 +61,7 @@ impl Core {
                 self.scheduler.hold_thread(&listener, &thread, call);
             }
             let at = step.time.plus(backoff(call, failures));
+            self.calls.delay_retry(call, at);
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         }
 
@@ -173,9 +174,19 @@ impl Core {
     fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let is_paced = self.failed_rounds(open) >= limits::ROUNDS_FAILED_BACKOFF;
-        let is_due = open.failures > 0 || (is_paced && open.is_ready());
-        if !is_due || self.is_busy_with(call) {
+        let has_failed = open.failures > 0;
+        // A call that is held meanwhile is queued at the end of its hold.
+        if !(has_failed || is_paced) || !open.is_ready() || self.is_busy_with(call) {
             return;
+        }
+
+        // This alarm belongs to an earlier round. The failure has an alarm of its own.
+        if has_failed && self.calls.awaits_retry(call, step.time) {
+            return;
+        }
+
+        if let Some(alarm) = self.alarm_before_delivery(open, step.time) {
+            return step.effect(Effect::Alarm { at: step.time, alarm });
         }
 
         let callee = open.callee.clone();

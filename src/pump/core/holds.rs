@@ -162,6 +162,32 @@ impl Core {
         }
     }
 
+    /// Whether a call must be held before its listener gets it, because the config requires a hold
+    /// that is not recorded. Only a reload leads to such calls: without one, a call is held when it
+    /// is opened. Returns false for a call whose listener has taken a turn.
+    pub(super) fn lacks_its_hold(&self, call: &Call, now: Time) -> bool {
+        let is_new = call.held.is_none() && !call.approved && call.turns == 0;
+        let is_required = || self.hold_alarm_due(call, now).is_some();
+        is_new && is_required() && !mutant("hand-over-the-held")
+    }
+
+    /// Takes an open call out of the queues, and sets `alarm` to fire at once. The alarm decides
+    /// how the call continues. Must not be called for a call with a delivery in progress.
+    pub(super) fn set_aside(&mut self, step: &mut Step, call: CallId, alarm: Alarm) {
+        self.take_from_queues(call);
+        step.effect(Effect::Alarm { at: step.time, alarm });
+    }
+
+    /// Takes an open call out of the queues. Does nothing for a held call, because none is queued.
+    fn take_from_queues(&mut self, call: CallId) {
+        let open = self.state.call(call).filter(|open| open.held.is_none());
+        let Some(open) = open else { return };
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
+        self.scheduler.close(call, &listener, &thread, false);
+        self.count_turn(call);
+    }
+
     /// Handles the alarm for the hold of a call. The alarm fires when the deadline of the hold has
     /// passed. It also fires when the hold of the call differs from the hold that the config
     /// requires.
@@ -174,6 +200,11 @@ impl Core {
 
         let thread = open.thread.clone();
         let held = open.held;
+        // A delivery in progress goes on, also after a reload that requires a hold.
+        if held.is_none() && open.handed_over.is_some() {
+            return;
+        }
+
         let wanted = self.hold_of(open).map(|(hold, _)| hold);
         // The resume sets the alarm again.
         if self.is_paused(open) && held.is_some_and(|held| Some(held.hold) == wanted) {
@@ -192,7 +223,10 @@ impl Core {
                 self.end_hold(step, call, true);
                 self.start_call(step, call);
             }
-            None => self.start_call(step, call),
+            None => {
+                self.take_from_queues(call);
+                self.start_call(step, call);
+            }
         }
     }
 

@@ -201,10 +201,11 @@ impl Core {
 
     /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
     /// call is open, refuses the cancellation, records the refusal, and sends the thread no
-    /// message. If the thread does not exist, does nothing.
+    /// message. The thread of the organism itself never has an open call. If the thread does not
+    /// exist, does nothing.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
-        if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
+        if self.state.thread(&thread).is_none() {
             return step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
         }
 
@@ -280,6 +281,13 @@ impl Core {
 /// Returns the refusal of a request to cancel `thread`. States that no call is open in the thread
 /// or beneath it.
 fn ended(thread: &ThreadId, reason: &str) -> Refusal {
-    let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
+    let message = if thread.as_str() == ThreadId::ORGANISM {
+        format!(
+            "nothing is open in {thread}: it has the records of the organism itself; name the \
+             thread of the calls that are to end"
+        )
+    } else {
+        format!("nothing is open in {thread} or beneath it: all of it has ended already")
+    };
     Refusal::new(RefusalRule::NotWaiting, message, reason.as_bytes())
 }

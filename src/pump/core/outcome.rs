@@ -16,7 +16,7 @@ use crate::envelope::{
 };
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
-use crate::pump::gate::Checked;
+use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::{CorePayload, ErrorCode, Huh, WaitFor};
 use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
@@ -193,14 +193,24 @@ impl Core {
     }
 
     /// Processes the outcome of a listener that is not an agent. If the gate has refused one
-    /// payload of the outcome, none is accepted. If only the pump refuses a payload, for example as
-    /// `busy`, the other payloads are not affected.
+    /// payload of the outcome, none is accepted. The same holds for a preview, which answers no
+    /// delivery. If only the pump refuses a payload, for example as `busy`, the other payloads are
+    /// not affected.
     fn listener_outcome(
         &mut self,
         step: &mut Step,
         context: &OutcomeContext,
         payloads: Vec<Gated>,
     ) {
+        if let [Ok(checked)] = payloads.as_slice()
+            && *checked.meaning() == Meaning::StalePreview
+            && self.has_approved_preview(context.call)
+        {
+            return self.stale_preview(step, context, checked);
+        }
+
+        let payloads = payloads.into_iter().map(|payload| payload.and_then(no_preview));
+        let payloads: Vec<Gated> = payloads.collect();
         let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
         if payloads.iter().any(rubbish) {
             for payload in payloads {
@@ -216,13 +226,6 @@ impl Core {
 
         if payloads.is_empty() {
             return self.nothing_more(step, context.call);
-        }
-
-        if let [Ok(checked)] = payloads.as_slice()
-            && *checked.meaning() == Meaning::StalePreview
-            && self.has_approved_preview(context.call)
-        {
-            return self.stale_preview(step, context, checked);
         }
 
         let replies = payloads.iter().flatten().any(is_reply);
@@ -499,6 +502,20 @@ fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusa
 pub(super) const CALL_CLOSED: &str = "the call this belongs to already has its result";
 
 const SPOILED: &str = "not taken: another payload of the same answer was refused";
+
+/// Refuses a `preview` or a `stale-preview`, as the gate refuses a payload outside the vocabulary.
+/// A preview is valid only as the answer to the request for a preview. A `stale-preview` is valid
+/// only alone, as the answer to a delivery that names an approved preview.
+fn no_preview(checked: Checked) -> Gated {
+    match checked.meaning() {
+        // The refusal has no name, as those of the gate, so that a replay spoils the outcome, too.
+        Meaning::Preview | Meaning::StalePreview => {
+            let text = checked.payload().as_str().as_bytes();
+            Err(Refusal::new(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, text))
+        }
+        _ => Ok(checked),
+    }
+}
 
 pub(super) fn is_reply(checked: &Checked) -> bool {
     matches!(checked.meaning(), Meaning::Reply | Meaning::GoalAnswer)

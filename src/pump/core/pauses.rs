@@ -91,6 +91,10 @@ impl Core {
 
         step.effect(Effect::PauseRuled { ticket, ruling: PauseRuling::Done { in_flight } });
         self.note_pause(step, verb, &target, &by, &origin);
+        if verb == PauseVerb::PauseAndCancel {
+            let text = stop_text(&by, &origin.note);
+            attempts.iter().for_each(|(call, _)| self.calls.request_stop(*call, &text));
+        }
         match verb {
             PauseVerb::Resume => self.resume(step, &target),
             PauseVerb::Pause | PauseVerb::PauseAndCancel => {
@@ -292,18 +296,21 @@ impl Core {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };
         let thread = open.thread.clone();
-        let pause = self.state.pauses.covering(&thread, &open.callee).cloned();
-        let text = match pause {
-            Some(pause) if pause.note.is_empty() => {
-                format!("cancelled by {}", operator_phrase(&pause.by))
-            }
-            Some(pause) => {
-                format!("cancelled by {}: {}", operator_phrase(&pause.by), pause.note)
-            }
-            None => format!("cancelled by {}", operator_phrase(&ListenerName::operator())),
-        };
+        let text = running.and_then(|running| running.stop_reason.clone());
+        let text = text.unwrap_or_else(|| stop_text(&ListenerName::operator(), ""));
 
         step.begin_record(thread.root(), Input::Stop { call, attempt });
         self.close_all(step, &[call], |core, step, call| core.cancel_call(step, call, &text));
+    }
+}
+
+/// Returns the text for the caller of a call that the operator `by` has cancelled with a pause.
+/// `note` is the operator's note on the pause; empty if the operator gave none.
+fn stop_text(by: &ListenerName, note: &str) -> String {
+    let by = operator_phrase(by);
+    if note.is_empty() {
+        format!("cancelled by {by}")
+    } else {
+        format!("cancelled by {by}: {note}")
     }
 }

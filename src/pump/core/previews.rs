@@ -137,6 +137,21 @@ impl Core {
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
+    /// Adapts the preview request of a call to a config that a reload has put in force. Requests
+    /// the missing preview of a held call. If the listener no longer declares previews, drops the
+    /// request that waits for the listener's capacity: the call then waits for its approval without
+    /// a preview. A request on which the listener works goes on.
+    pub(super) fn update_preview_request(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let contract = self.contracts.get(&open.callee);
+        let gives_none = contract.is_none_or(|contract| contract.previews.is_none());
+        if gives_none && self.previews.is_queued(&open.callee, call) {
+            self.previews.remove_queued(call);
+        } else {
+            self.request_preview(step, call);
+        }
+    }
+
     /// Sends preview requests while listeners have capacity. Preview requests have priority over
     /// calls, because a person waits for the previews.
     pub(super) fn dispatch_previews(&mut self, step: &mut Step) {

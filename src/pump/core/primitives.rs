@@ -12,6 +12,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Allotment, Call, Fact, TimerEnd};
+use crate::xml::findings::TextLocation;
 
 impl Core {
     /// Carries out a primitive, which is a payload to the core such as `spawn-thread`, and answers
@@ -74,14 +75,17 @@ impl Core {
         self.send_inner(step, ask, &child);
     }
 
+    /// Returns the reason why the limits forbid a child of `parent`. Returns `None` if they permit
+    /// one.
     pub(super) fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
+        let too_deep = self.denied_depth(parent);
+        if too_deep.is_some() {
+            return too_deep;
+        }
+
         let tree = self.state.tree(parent)?;
         let children = tree.threads.get(parent)?.request_children();
         let limits = &self.budgets.limits;
-        if parent.depth() as u64 >= u64::from(limits.depth) {
-            return Some(format!("threads may be at most {} deep", limits.depth));
-        }
-
         if children as u64 >= u64::from(limits.children) {
             return Some(format!("a thread may have at most {} children", limits.children));
         }
@@ -90,14 +94,26 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
+    /// Returns the reason why a child of `parent` would be too deep in its tree. Returns `None` if
+    /// the limit permits the depth.
+    pub(super) fn denied_depth(&self, parent: &ThreadId) -> Option<String> {
+        let most = self.budgets.limits.depth;
+        let is_too_deep = parent.depth() as u64 >= u64::from(most);
+        is_too_deep.then(|| format!("threads may be at most {most} deep"))
+    }
+
     /// Routes the payload that a primitive contains, such as the first request for a spawned
     /// thread. The payload has no message of its own, because the message of the primitive contains
-    /// it. If the payload is refused, the sender of the primitive gets the refusal.
+    /// it. If the payload is refused, the refusal is recorded, and the sender of the primitive gets
+    /// it.
     fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.context, inner, thread) {
             let refusal = super::refusals::refusal_of(rule, text, inner);
-            self.answer(step, ask, &CorePayload::to(&refusal));
+            let refusal = refusal.at(inner_place(ask.checked, inner));
+            let answer = CorePayload::to(&refusal);
+            self.refuse_in(step, ask.context, refusal);
+            self.answer(step, ask, &answer);
         }
     }
 
@@ -239,6 +255,16 @@ struct PrimitiveRequest<'a> {
     context: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
+}
+
+/// Returns the place of the payload `inner` in a primitive.
+fn inner_place(primitive: &Checked, inner: &Checked) -> TextLocation {
+    let parent = match primitive.primitive() {
+        Some(Primitive::SpawnThread { .. }) => "/spawn-thread/initial-payload",
+        _ => "/send-to-thread",
+    };
+    let path = Some(format!("{parent}/{}", inner.name().local));
+    TextLocation { path, ..TextLocation::default() }
 }
 
 /// Reason that is recorded if a listener cancels a thread beneath its own thread.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::event::{Alarm, CoreConfig, Effect, Event, ReloadRequest};
 use super::{CORE_VERSION, Core, Step};
+use crate::clock::Time;
 use crate::contract::{Contract, Contracts};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
-use crate::thread::{Fact, Input, Map, OperatorAction};
+use crate::thread::{Call, Fact, Input, Map, OperatorAction};
 
 /// Contracts of the listeners that the config no longer has. Empty after a boot.
 ///
@@ -75,25 +76,61 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Adapts the calls in the trees with these `roots` to the config that is now in force. Leaves
-    /// calls with a delivery in flight unchanged. Fails each call whose listener the config no
-    /// longer has. Also fails each call that was approved with a preview, if its listener no longer
-    /// declares previews. Requests the missing previews of all other calls. Queued calls stay in
-    /// their queues.
+    /// Adapts the calls in the trees with these `roots` to the config that is now in force, as a
+    /// boot does. Leaves calls with a delivery in flight unchanged. Fails each call whose listener
+    /// the config no longer has. Also fails each call that was approved with a preview, if its
+    /// listener no longer declares previews. Holds or releases each call whose hold differs from
+    /// the hold that the config requires. Each of these changes is a record of the call's own tree,
+    /// so an alarm makes it, and no delivery of the call starts before. All other queued calls stay
+    /// in their queues.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());
         let mut idle: Vec<_> = idle.map(|call| (call.thread.clone(), call.id)).collect();
         idle.sort();
 
+        let now = step.time;
+        let is_due = |at: Time| at <= now;
         for (_, id) in idle {
             let Some(call) = self.state.call(id) else { continue };
-            let is_removed = self.contracts.get(&call.callee).is_none();
-            if is_removed || self.lacks_its_previews(call) {
+            if self.contracts.get(&call.callee).is_none() {
                 step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+            } else if self.lacks_its_previews(call) {
+                self.set_aside(step, id, Alarm::Gone { call: id });
+            } else if self.hold_alarm_due(call, now).is_some_and(is_due) {
+                self.set_aside(step, id, Alarm::Held { call: id });
             } else {
-                self.request_preview(step, id);
+                self.queue_again(step, id);
+                self.update_preview_request(step, id);
             }
+        }
+    }
+
+    /// Returns the alarm that must handle a call before its listener gets it, because a reload has
+    /// changed what the call needs: a hold that is not recorded, or previews that the listener no
+    /// longer declares. The step of another tree cannot record this. Returns `None` if the call may
+    /// be delivered.
+    pub(super) fn alarm_before_delivery(&self, call: &Call, now: Time) -> Option<Alarm> {
+        if self.lacks_its_previews(call) {
+            Some(Alarm::Gone { call: call.id })
+        } else if self.lacks_its_hold(call, now) {
+            Some(Alarm::Held { call: call.id })
+        } else {
+            None
+        }
+    }
+
+    /// Queues a call that an earlier reload has set aside, if its alarm has not fired yet. Does
+    /// nothing for any other call.
+    fn queue_again(&mut self, step: &mut Step, id: CallId) {
+        let Some(call) = self.state.call(id) else { return };
+        let listener = call.callee.clone();
+        let thread = call.thread.clone();
+        let has_waited = call.is_ready() && call.turns == 0 && !self.is_busy_with(id);
+        let waits_for_alarm =
+            self.calls.awaits_retry(id, step.time) || self.is_time_over(&thread, step.time);
+        if has_waited && !waits_for_alarm && !self.awaits_recall(call) {
+            self.enqueue(step, &listener, &thread, id);
         }
     }
 

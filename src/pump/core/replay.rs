@@ -297,7 +297,9 @@ impl<'a> RecordedPayloads<'a> {
             RefusalRule::MalformedAction,
             RefusalRule::UnknownAction,
         ];
-        let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);
+        let is_beside =
+            |refusal: &Refusal| beside.contains(&refusal.rule) || refusal.is_of_inner_payload();
+        let of_payloads = |refusal: &&Refusal| is_submitted || !is_beside(refusal);
         Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
     }
 

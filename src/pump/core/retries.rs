@@ -192,16 +192,16 @@ impl Core {
 
         self.check_key(now, action, checked)?;
         let peers = self.peers_of_retry(action, checked)?;
+        let renews = self.renews(&client, root);
         if let Some(tree) = self.state.tree(root)
-            && !self.renews(&client, root)
+            && !renews
             && tree.request_usage().messages.saturating_add(tree.held)
                 >= self.budgets.limits.messages
         {
             return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
         }
-        if !self.is_client(&action.sender)
-            && let Some(text) = self.cannot_spawn(root)
-        {
+        let denied = if renews { self.denied_depth(root) } else { self.cannot_spawn(root) };
+        if let Some(text) = denied.filter(|_| !self.is_client(&action.sender)) {
             return refused(RefusalRule::BudgetSpent, &text);
         }
         Ok(RetryPlace { client, peers })

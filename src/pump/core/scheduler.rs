@@ -272,8 +272,8 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Removes a closed call from the queues. `is_running` states whether the listener still works
-    /// on a delivery of the call.
+    /// Removes a call from the queues, because the call is closed or must not be delivered now.
+    /// `is_running` states whether the listener still works on a delivery of the call.
     pub fn close(
         &mut self,
         call: CallId,

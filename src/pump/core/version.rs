@@ -125,7 +125,12 @@ const CHANGES: &[(u32, &str)] = &[
     ),
     (
         59,
-        "a run of a workflow that ends in its first outcome records its definition before its reply",
+        "a run of a workflow that ends in its first outcome records its definition before its reply; \
+         a reload holds and releases waiting calls as a start does, and drops requests for previews \
+         that are no longer declared; a preview in place of an answer ends its call; no result \
+         shortens a backoff; the pause that cancels a call is its stated reason; a retry in a renewed \
+         tree has new counts; refusals of payloads inside primitives are recorded; and nothing of \
+         `sess-organism` is cancelled",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

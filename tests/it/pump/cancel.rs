@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
+use organism::ids::ThreadId;
 use organism::pump::core::{Event, Receipt, Target};
 use organism::thread::Closing;
 
@@ -120,10 +121,23 @@ pub fn cancelling_a_root_takes_the_whole_tree_and_tells_the_client() {
 fn cancelling_what_is_not_there_records_nothing() {
     let mut world = world();
     let records = world.records.len();
-    for id in ["sess-nothere1", "sess-organism", "sess-nothere1.child"] {
-        world.cancel(&organism::ids::ThreadId::parse(id).unwrap());
+    for id in ["sess-nothere1", "sess-nothere1.child"] {
+        world.cancel(&ThreadId::parse(id).unwrap());
     }
     assert_eq!(world.records.len(), records);
+}
+
+#[test]
+fn cancelling_the_thread_of_the_organism_is_refused_on_the_record() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let organism = ThreadId::organism();
+    let refusal = world.cancel_as(&organism, None).unwrap_err();
+    assert_eq!(refusal.rule.to_string(), "not-waiting");
+    assert!(refusal.message.contains("records of the organism itself"), "{}", refusal.message);
+    assert_eq!(world.refusals(), ["operator not-waiting"]);
+    assert_eq!(world.result(call), "none");
+    world.check_replay();
 }
 
 // Law 3 (b): the refusal is recorded, and takes no `seq` in the thread.

@@ -3,6 +3,7 @@
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -140,6 +141,37 @@ fn a_plain_listener_gets_the_refusal_of_a_bad_label() {
     world.open("desk", &word("plan", "p"));
     world.play("spawner", &[spawn("a b", &word("look", "a"))]);
     assert_eq!(fresh(&world.delivery("spawner")), ["huh bad-label"]);
+}
+
+/// Law 3 (b): the refusal of a payload inside a primitive is on record, with its place.
+#[test]
+fn the_refusal_of_a_payload_inside_a_primitive_is_recorded() {
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.backlog = 0;
+    let mut world = World::new(vec![
+        client("desk", &["spawner"]),
+        spawner(&SPAWNER),
+        agent("asked", &["ask"], &["report"], &[]),
+        finder,
+    ]);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("spawner", &[spawn("a", &word("look", "q")), word("look", "q")]);
+    let woken = world.delivery("spawner");
+    let errors = fresh(&woken).into_iter().filter(|text| text == "system-error busy");
+    assert_eq!(errors.count(), 2);
+
+    let child = thread.child("a");
+    let send = core("send-to-thread", &format!("thread_id=\"{child}\""), &word("look", "q"));
+    world.answer(&woken, &[send]);
+    assert_eq!(world.refusals(), ["spawner busy"; 3]);
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let places = facts.filter_map(|fact| match fact {
+        Fact::Refused { refusal, .. } => refusal.place.as_ref()?.path.clone(),
+        _ => None,
+    });
+    let expected = ["/spawn-thread/initial-payload/look", "/send-to-thread/look"];
+    assert_eq!(places.collect::<Vec<_>>(), expected);
+    world.check_replay();
 }
 
 #[test]

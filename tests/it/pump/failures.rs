@@ -86,6 +86,35 @@ fn an_attempt_that_succeeds_after_crashes_is_as_good_as_the_first() {
     assert_eq!(world.result(call), "completed: found(f)");
 }
 
+/// A result that arrives during the backoff waits for the retry. Otherwise each new result would
+/// use up an attempt.
+#[test]
+fn a_result_that_arrives_during_the_backoff_does_not_hasten_the_retry() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "aside"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+    world.play("thinker", &[spawn, word("look", "here")]);
+    let aside = world.delivery("finder");
+    world.play("finder", &[word("found", "here")]);
+    let turn = world.delivery("thinker");
+    world.fail(&turn, crash());
+
+    world.answer(&aside, &[word("found", "aside")]);
+    assert!(world.deliveries.is_empty(), "not before a while");
+    world.pass(Duration::from_secs(20));
+    let retried = world.delivery("thinker");
+    let news = fresh(&retried);
+    assert!(news.iter().any(|text| text == "thread-result completed"), "{news:?}");
+    world.fail(&retried, crash());
+    assert!(world.deliveries.is_empty());
+
+    world.pass(Duration::from_secs(20));
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    world.check_replay();
+}
+
 #[test]
 fn rubbish_and_refusals_of_a_handler_are_not_tried_again() {
     let failures = [

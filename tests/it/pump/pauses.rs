@@ -644,3 +644,27 @@ fn the_kill_switch_also_cancels_after_a_pause() {
     assert_eq!(world.withdrawn, [delivery.call]);
     assert_eq!(world.result(call), "cancelled: system-error cancelled");
 }
+
+/// The kill switch over a pause of another operator: the caller learns the reason of the
+/// cancellation, not that of the earlier pause.
+#[test]
+fn a_cancelled_call_names_the_reason_of_the_kill_switch_and_not_of_an_earlier_pause() {
+    for earlier in [ALL, of_listener("finder")] {
+        let mut world = world();
+        let (_, call) = world.open("desk", &look("q"));
+        let noted = |note: &str| {
+            Some(DecisionOrigin { note: note.to_owned(), ..DecisionOrigin::default() })
+        };
+        world.pause_as(PauseVerb::Pause, &earlier, noted("maintenance"));
+        let target = of_listener("finder");
+        world.pause_as(PauseVerb::PauseAndCancel, &target, noted("it deletes too much"));
+        world.pass(Duration::ZERO);
+
+        let (_, messages) = &world.results[&call];
+        let text: String = messages.iter().map(|message| message.payload.as_str()).collect();
+        assert!(text.contains("cancelled by the operator: it deletes too much"), "{text}");
+        let pause = world.core.state().pauses.get(&earlier).unwrap();
+        assert_eq!(pause.note, "maintenance", "the earlier pause stays in force");
+        world.check_replay();
+    }
+}

@@ -191,16 +191,27 @@ fn only_one_payload_of_the_right_name_and_size_is_a_preview() {
 }
 
 #[test]
-fn a_preview_answers_no_attempt() {
-    let mut world = world();
-    let (_, call) = world.open("desk", &word("run", "rm"));
-    let request = world.delivery("shell");
-    world.answer(&request, &[core("preview", "", "-a")]);
-    assert_eq!(approve(&mut world, call, "rm", Some(&hash(&preview("-a")))), Ok(()));
-    world.play("shell", &[preview("-b")]);
-    assert_eq!(world.refusals(), ["shell not-in-vocabulary"]);
-    assert!(!world.result(call).starts_with("completed"), "{}", world.result(call));
-    world.check_replay();
+fn a_preview_answers_no_attempt_and_spoils_the_whole_answer() {
+    let unknown = "shell not-in-vocabulary";
+    let spoiled = "shell call-closed";
+    let stale = core("stale-preview", "", "x");
+    let answers = [
+        (vec![preview("-b")], vec![unknown]),
+        (vec![word("ran", "done"), preview("-b")], vec![spoiled, unknown]),
+        (vec![stale, word("ran", "done")], vec![unknown, spoiled]),
+    ];
+    for (answer, refusals) in answers {
+        let mut world = world();
+        let (_, call) = world.open("desk", &word("run", "rm"));
+        let request = world.delivery("shell");
+        world.answer(&request, &[core("preview", "", "-a")]);
+        assert_eq!(approve(&mut world, call, "rm", Some(&hash(&preview("-a")))), Ok(()));
+        world.play("shell", &answer);
+        assert_eq!(world.refusals(), refusals);
+        assert_eq!(world.result(call), "failed: system-error listener-failed");
+        assert_eq!(world.handed(), Vec::<String>::new(), "it is not delivered again");
+        world.check_replay();
+    }
 }
 
 #[test]
@@ -220,8 +231,8 @@ fn a_listener_refuses_a_call_whose_preview_holds_no_more() {
     world.delivery("shell");
     assert_eq!(approve(&mut world, call, "ls", None), Ok(()));
     world.play("shell", &[core("stale-preview", "", "a is gone")]);
-    let result = world.result(call);
-    assert!(!result.contains("stale-preview"), "{result}");
+    assert_eq!(world.result(call), "failed: system-error listener-failed");
+    assert_eq!(world.handed(), Vec::<String>::new());
     world.check_replay();
 }
 

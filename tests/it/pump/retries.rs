@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use organism::contract::{Contract, Role};
+use organism::contract::{Contract, Role, TreeLimits};
 use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{CallId, MessageId, ThreadId};
 use organism::pump::core::{Receipt, RetryRuling, Target};
@@ -137,6 +137,36 @@ fn the_call_of_an_agent_is_retried_in_a_subthread_for_the_client() {
 
     world.say("desk", &thread, &word("plan", "more"));
     assert_eq!(fresh(&world.delivery("thinker")), ["plan(more)"]);
+    world.check_replay();
+}
+
+/// A retry renews the counts of a tree at rest, as a request of the client does. So the children of
+/// earlier requests do not count against the subthread of a retry.
+#[test]
+fn calls_of_an_agent_are_retried_whatever_children_their_thread_has_used() {
+    let limits = TreeLimits { children: 1, threads: 2, ..TreeLimits::default() };
+    let mut world = World::with_limits(contracts(), limits);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "a"), word("look", "b")]);
+    let deliveries = [world.delivery("finder"), world.delivery("finder")];
+    for delivery in &deliveries {
+        world.fail(delivery, crashed());
+    }
+    world.play("thinker", &[word("answer", "a")]);
+
+    for (delivery, text) in deliveries.iter().zip(["a", "b"]) {
+        let text = word("look", text);
+        let request = RetriedCall {
+            who: "thinker",
+            to: Some("finder"),
+            text: &text,
+            again: true,
+            ..say(delivery.call.0, &thread)
+        };
+        let (_, new) = retried(world.retry(&request));
+        world.play("finder", &[word("found", "f")]);
+        assert_eq!(world.result(new), "completed: found(f)");
+    }
     world.check_replay();
 }
 

@@ -17,11 +17,11 @@ use organism::ids::{
 };
 use organism::journal::StateRecovery as _;
 use organism::journal::sqlite::RestingStore;
-use organism::pump::core::replay::event_of;
+use organism::pump::core::replay::{event_of, reload_of};
 use organism::pump::core::{
-    Alarm, CallDecision, CallRecollection, Cancellation, Core, Effect, Event, ForkOrder,
-    ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt, RetryOrder,
-    RetryRuling, Schedules, Submission, Target,
+    Alarm, CallDecision, CallRecollection, Cancellation, Core, CoreConfig, Effect, Event,
+    ForkOrder, ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt,
+    ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
 };
 use organism::pump::gate::{Checked, Gate};
 use organism::pump::{ResidencyLimits, ResidentCore};
@@ -29,7 +29,8 @@ use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{
     Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest, Input,
-    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, RetryAction, State, Tree, Verdict,
+    OperatorAction, OperatorIdentity, OperatorKeys, OperatorVerb, PauseAction, PauseTarget,
+    PauseVerb, Record, RetryAction, State, Tree, Verdict,
 };
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -122,6 +123,8 @@ pub struct World {
     schedules: Option<Vec<Schedule>>,
     /// Gate, limits, config and schedules of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest, Option<Vec<Schedule>>)>,
+    /// Gate and config of every reload, in order.
+    reloads: Vec<(Gate, CoreConfig)>,
     submissions: u32,
     /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
@@ -198,6 +201,7 @@ impl World {
             seen: Seen::default(),
             schedules: None,
             starts: Vec::new(),
+            reloads: Vec::new(),
             gate: Gate::new(contracts, schemas),
             now: Time(1_700_000_000_000_000),
             records: Vec::new(),
@@ -271,6 +275,27 @@ impl World {
         self.restart();
     }
 
+    /// Puts another config in force without a restart. The config has no schedules.
+    pub fn reload(&mut self, contracts: Vec<Contract>) {
+        let contracts = Arc::new(Contracts::new(contracts).unwrap());
+        self.gate = Gate::new(Arc::clone(&contracts), self.gate.schemas.clone());
+        self.config = Digest::of(format!("config {}", self.reloads.len()).as_bytes());
+        let config =
+            CoreConfig { contracts, limits: self.limits, schedules: None, digest: self.config };
+        self.reloads.push((self.gate.clone(), config.clone()));
+
+        let action = OperatorAction {
+            verb: OperatorVerb::Reload,
+            by: name("operator"),
+            who: OperatorIdentity::default(),
+            note: String::new(),
+            details: Vec::new(),
+        };
+        let request = ReloadRequest { ticket: Uuid::nil(), action, config, blobs: Vec::new() };
+        self.step(Event::Reload(Box::new(request)));
+        self.ruling.take().unwrap().unwrap();
+    }
+
     /// Kills the pump and restarts it with these schedules.
     pub fn restart_scheduled(&mut self, schedules: Option<Vec<Schedule>>) {
         self.schedules = schedules;
@@ -317,6 +342,7 @@ impl World {
     /// byte for byte.
     pub fn check_replay(&self) {
         let mut starts = self.starts.iter();
+        let mut reloads = self.reloads.iter();
         let mut again: Vec<Record> = Vec::new();
         let mut pump = None;
         for record in &self.records {
@@ -330,7 +356,14 @@ impl World {
                 pump = Some((core, gate));
             }
             let (core, gate) = pump.as_mut().expect("a boot comes first");
-            let event = event_of(record, gate);
+            let is_reload = |fact: &Fact| matches!(fact, Fact::Reloaded { .. });
+            let event = if record.facts.iter().any(is_reload) {
+                let (reloaded, config) = reloads.next().expect("a config for every reload");
+                *gate = reloaded;
+                reload_of(record, config.clone())
+            } else {
+                event_of(record, gate)
+            };
             let event = event.unwrap_or_else(|| panic!("not recoverable: {record:#?}"));
             let made = core.step(record.position, record.time, event).into_record();
             let made = made.unwrap_or_else(|| panic!("no record came of {:#?}", record.input));

@@ -1,0 +1,201 @@
+//! Reloads: calls that no listener works on follow the config that a reload puts in force, as they
+//! do after a start (design 12.3, 6.4).
+
+use std::time::Duration;
+
+use organism::bus::DeliveryPreview;
+use organism::contract::{Approval, Contract};
+use organism::envelope::AttemptFailure;
+use organism::ids::{CallId, Digest};
+use organism::pump::core::PauseRuling;
+use organism::thread::{Decision, Hold, PauseTarget, PauseVerb};
+
+use super::world::{World, client, core, listener, word};
+
+const NOTHING: [&str; 0] = [];
+
+/// Longer than every backoff, and shorter than the time-out of a call.
+const WHILE: Duration = Duration::from_secs(10);
+
+fn contracts(approval: Approval) -> Vec<Contract> {
+    let mut shell = listener("shell", &["run"], &["ran"], &[]);
+    shell.approval = approval;
+    shell.concurrency = 1;
+    vec![client("desk", &["shell"]), shell]
+}
+
+fn run() -> String {
+    word("run", "rm")
+}
+
+fn crash() -> AttemptFailure {
+    AttemptFailure::Crashed { detail: "signal 9".to_owned() }
+}
+
+fn approve(world: &mut World, call: CallId) -> Result<(), String> {
+    world.approve(call, &Digest::of(run().as_bytes()).to_string())
+}
+
+fn waits_for_approval(world: &World, call: CallId) -> bool {
+    let held = world.core.state().call(call).and_then(|open| open.held);
+    held.is_some_and(|held| held.hold == Hold::Approval)
+}
+
+fn pause(world: &mut World, verb: PauseVerb) {
+    let ruling = world.pause(verb, &PauseTarget::All);
+    assert!(matches!(ruling, PauseRuling::Done { .. }), "{ruling:?}");
+}
+
+#[test]
+fn a_new_approval_holds_each_call_that_waits_for_its_listener() {
+    for case in ["paused", "queued", "absent", "failed"] {
+        let mut world = World::new(contracts(Approval::Never));
+        let mut other = None;
+        match case {
+            "paused" => pause(&mut world, PauseVerb::Pause),
+            "queued" => {
+                world.open("desk", &word("run", "first"));
+                other = Some(world.delivery("shell"));
+            }
+            _ => {}
+        }
+
+        let (_, call) = world.open("desk", &run());
+        if case == "absent" {
+            let returned = world.delivery("shell");
+            world.not_taken(&returned);
+        }
+        if case == "failed" {
+            let failed = world.delivery("shell");
+            world.fail(&failed, crash());
+        }
+        assert_eq!(world.handed(), NOTHING, "{case}");
+
+        // The step of the reload has capacity for the call.
+        let mut strict = contracts(Approval::Always);
+        strict[1].concurrency = 2;
+        world.reload(strict);
+        assert_eq!(world.handed(), NOTHING, "{case}: in the step of the reload");
+        world.pass(WHILE);
+        assert!(waits_for_approval(&world, call), "{case}");
+
+        if let Some(other) = &other {
+            world.answer(other, &[word("ran", "first")]);
+        }
+        if case == "paused" {
+            pause(&mut world, PauseVerb::Resume);
+        }
+        world.pass(WHILE);
+        assert_eq!(world.handed(), NOTHING, "{case}: it waits for its approval");
+
+        assert_eq!(approve(&mut world, call), Ok(()), "{case}");
+        world.play("shell", &[word("ran", "done")]);
+        assert_eq!(world.result(call), "completed: ran(done)", "{case}");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_call_in_flight_goes_on_and_is_held_before_a_further_attempt() {
+    for is_taken in [true, false] {
+        let mut world = World::new(contracts(Approval::Never));
+        let (_, call) = world.open("desk", &run());
+        let delivery = world.delivery("shell");
+        world.reload(contracts(Approval::Always));
+        world.pass(WHILE);
+        assert!(!waits_for_approval(&world, call), "its listener has it");
+
+        if is_taken {
+            world.fail(&delivery, crash());
+        } else {
+            world.not_taken(&delivery);
+        }
+        world.pass(WHILE);
+        assert_eq!(world.handed(), NOTHING);
+        assert!(waits_for_approval(&world, call));
+
+        assert_eq!(approve(&mut world, call), Ok(()));
+        world.play("shell", &[word("ran", "done")]);
+        assert_eq!(world.result(call), "completed: ran(done)");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_call_is_released_when_its_approval_is_no_longer_required() {
+    let mut world = World::new(contracts(Approval::Always));
+    let (thread, call) = world.open("desk", &run());
+    assert!(waits_for_approval(&world, call));
+    world.reload(contracts(Approval::Never));
+    world.pass(Duration::ZERO);
+    assert_eq!(approve(&mut world, call), Err("not-waiting".to_owned()));
+    assert!(world.transcript(&thread).contains("approval-granted"), "and says so");
+    world.play("shell", &[word("ran", "done")]);
+    assert_eq!(world.result(call), "completed: ran(done)");
+    world.check_replay();
+}
+
+#[test]
+fn a_second_reload_before_the_hold_queues_the_call_again() {
+    let mut world = World::new(contracts(Approval::Never));
+    pause(&mut world, PauseVerb::Pause);
+    let (_, call) = world.open("desk", &run());
+    world.reload(contracts(Approval::Always));
+    world.reload(contracts(Approval::Never));
+    world.pass(WHILE);
+    assert!(!waits_for_approval(&world, call));
+
+    pause(&mut world, PauseVerb::Resume);
+    world.play("shell", &[word("ran", "done")]);
+    assert_eq!(world.result(call), "completed: ran(done)");
+    world.check_replay();
+}
+
+/// Contracts of a listener with previews, or without them.
+fn previewing(previews: Option<Duration>) -> Vec<Contract> {
+    let mut contracts = contracts(Approval::Always);
+    contracts[1].previews = previews;
+    contracts[1].attempts = 2;
+    contracts
+}
+
+#[test]
+fn a_request_for_a_preview_that_waits_is_dropped_with_the_previews() {
+    let mut world = World::new(previewing(Some(Duration::from_secs(5))));
+    world.open("desk", &word("run", "first"));
+    let (_, call) = world.open("desk", &run());
+    let first = world.delivery("shell");
+    assert_eq!(world.handed(), NOTHING, "the second request waits for the listener");
+
+    world.reload(previewing(None));
+    world.answer(&first, &[]);
+    assert_eq!(world.handed(), NOTHING, "nothing is left to ask for");
+    world.pass(WHILE);
+    assert!(waits_for_approval(&world, call));
+    assert!(world.core.state().call(call).unwrap().preview.is_none());
+
+    assert_eq!(approve(&mut world, call), Ok(()));
+    assert_eq!(world.delivery("shell").preview, DeliveryPreview::None);
+    world.check_replay();
+}
+
+/// A reload after the approval removes the previews: the attempt in flight ends, but no further
+/// attempt would compare the approved preview.
+#[test]
+fn a_failed_attempt_is_not_repeated_after_a_reload_without_previews() {
+    let mut world = World::new(previewing(Some(Duration::from_secs(5))));
+    let (_, call) = world.open("desk", &run());
+    let preview = core("preview", "", "-a");
+    world.play("shell", std::slice::from_ref(&preview));
+    let hash = Digest::of(run().as_bytes()).to_string();
+    let preview = Some(Digest::of(preview.as_bytes()).to_string());
+    assert_eq!(world.decide(call, Decision::Approve { hash, preview }), Ok(()));
+
+    let delivery = world.delivery("shell");
+    world.reload(previewing(None));
+    world.fail(&delivery, crash());
+    world.pass(WHILE);
+    assert_eq!(world.handed(), NOTHING);
+    assert_eq!(world.result(call), "failed: system-error unknown-outcome");
+    world.check_replay();
+}
