@@ -77,6 +77,13 @@ impl Delivery {
         // A span of the highest level is kept for log lines of every level.
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
+
+    /// Returns the first message whose payload was redacted. The pump hands over no delivery with
+    /// such a message, because a redaction leaves only NULs, which are no XML.
+    pub fn redacted_message(&self) -> Option<&Message> {
+        let mut messages = self.messages.iter().map(|message| &**message);
+        messages.find(|message| message.payload.is_redacted())
+    }
 }
 
 /// The outcome of a handler: the payloads that it returned, and its turn if the handler is an

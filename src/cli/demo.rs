@@ -141,10 +141,10 @@ async fn ask(
     {
         let sending = organism.submit(question, |sent| match sent {
             SubmitUpdate::Result { how: thread::Closing::Completed, replies, .. } => {
-                answer = replies.into_iter().next().map(|reply| reply.payload);
+                answer = replies.into_iter().next().and_then(|reply| reply.payload);
             }
             SubmitUpdate::Result { replies, .. } => {
-                replies.iter().for_each(|reply| note!("{}", reply.payload));
+                replies.iter().for_each(|reply| note!("{}", reply.text()));
             }
             SubmitUpdate::Refused { refusal, .. } => note!("refused: {refusal}"),
             SubmitUpdate::Accepted { .. }

@@ -133,7 +133,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
             SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
             SubmitUpdate::Waits(wait) => note!("{wait}"),
             SubmitUpdate::Result { ref replies, .. } => {
-                replies.iter().for_each(|reply| put_line!("{}", reply.payload));
+                replies.iter().for_each(|reply| put_line!("{}", reply.text()));
                 if sent.is_failure() {
                     exit = CommandExit::WorkflowFailed;
                 }

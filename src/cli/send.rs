@@ -270,7 +270,7 @@ fn print_brief(file: &str, sent: &SubmitUpdate) {
         SubmitUpdate::Refused { refusal, .. } => put_line!("{file}: refused: {refusal}"),
         SubmitUpdate::NoThread { payload } => put_line!("{file}: {payload}"),
         SubmitUpdate::Result { replies, .. } => {
-            replies.iter().for_each(|reply| put_line!("{file}: {}", reply.payload));
+            replies.iter().for_each(|reply| put_line!("{file}: {}", reply.text()));
         }
     }
 }

@@ -50,7 +50,7 @@ pub fn print_plain(sent: &SubmitUpdate, is_group: bool) {
                 if is_group && !reply.from.is_core() {
                     note!("from {}:", reply.from);
                 }
-                put_line!("{}", reply.payload);
+                put_line!("{}", reply.text());
             }
         }
     }

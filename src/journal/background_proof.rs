@@ -262,3 +262,31 @@ impl ProofClaim {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::journal::sqlite::SqliteJournal;
+
+    /// A stream recognizes the retry of a commit only by its bytes, and a proof may pass between
+    /// the first attempt and the retry.
+    #[test]
+    fn a_checkpoint_signed_again_for_a_retry_is_the_same_after_the_proof_has_passed() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        let state = directory.path().join("state");
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        let progress = Arc::new(ProofProgress::new(Position(1)));
+        journal.signer.proof = Some(Arc::clone(&progress));
+
+        let first = journal.signer.sign(&mut journal.heads, Time(1));
+        assert_eq!(first.proved_from, Some(Position(1)));
+        progress.has_passed.store(true, Ordering::Release);
+        let again = journal.signer.sign(&mut journal.heads, Time(1));
+        assert_eq!(again, first);
+
+        let later = journal.signer.sign(&mut journal.heads, Time(2));
+        assert_eq!(later.proved_from, None);
+    }
+}

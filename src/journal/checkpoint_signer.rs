@@ -34,6 +34,9 @@ pub struct CheckpointSigner {
     /// Progress of the background verification of the records before a snapshot. `None` if the pump
     /// did not start from a snapshot, and so verified every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
+    /// The checkpoint that was signed last and is not known to be durable. `None` if there is no
+    /// such checkpoint.
+    pub signed: Option<Checkpoint>,
 }
 
 impl CheckpointSigner {
@@ -47,10 +50,18 @@ impl CheckpointSigner {
 
     /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may
     /// append new records, too; the checkpoint does not cover these new records.
-    pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
+    ///
+    /// A retry of a commit gets the checkpoint of the first attempt again, although the background
+    /// verification may have passed meanwhile. A stream recognizes a retry only by equal bytes.
+    pub fn sign(&mut self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();
-        self.key.sign(Checkpoint {
+        let is_retry = |signed: &&Checkpoint| signed.position == position && signed.time == now;
+        if let Some(signed) = self.signed.as_ref().filter(is_retry) {
+            return signed.clone();
+        }
+
+        let checkpoint = self.key.sign(Checkpoint {
             journal: self.journal,
             position,
             count: position.0,
@@ -59,13 +70,16 @@ impl CheckpointSigner {
             proved_from: self.proof.as_ref().and_then(|proof| proof.proved_from()),
             key: String::new(),
             signature: String::new(),
-        })
+        });
+        self.signed = Some(checkpoint.clone());
+        checkpoint
     }
 
     /// Processes `checkpoint` after it has become durable in the journal: writes it to the file
     /// outside the journal too, and queues it to be copied.
     pub fn keep(&mut self, checkpoint: Checkpoint) {
         failpoint("after-checkpoint");
+        self.signed = None;
         self.checked = checkpoint.position;
         self.checked_at = Some(checkpoint.time);
         self.unwritten.push(checkpoint.clone());

@@ -258,14 +258,22 @@ pub struct ReplyPayload {
     pub from: ListenerName,
     #[serde(rename = "name")]
     pub name: PayloadName,
+    /// The payload; `None` if it was redacted.
     #[serde(rename = "payload")]
-    pub payload: String,
+    pub payload: Option<String>,
 }
 
 impl ReplyPayload {
     pub fn of(message: &Message) -> Self {
         let from = message.from.clone();
         let name = message.name.clone();
-        Self { from, name, payload: message.payload.as_str().to_owned() }
+        let payload = &message.payload;
+        let payload = (!payload.is_redacted()).then(|| payload.as_str().to_owned());
+        Self { from, name, payload }
+    }
+
+    /// Returns the payload, or a placeholder for people if it was redacted.
+    pub fn text(&self) -> &str {
+        self.payload.as_deref().unwrap_or("[redacted]")
     }
 }

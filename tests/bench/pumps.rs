@@ -128,7 +128,7 @@ async fn call(client: Arc<OrganismClient>, thread: Option<String>) -> String {
     let sent = client.submit(request, |sent| match sent {
         SubmitUpdate::Accepted { thread, .. } => found = Some(thread.to_string()),
         SubmitUpdate::Result { replies, .. } => {
-            assert!(replies.iter().any(|reply| reply.payload.contains("done")), "{replies:?}");
+            assert!(replies.iter().any(|reply| reply.text().contains("done")), "{replies:?}");
         }
         other => panic!("{other:?}"),
     });

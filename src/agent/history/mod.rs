@@ -16,7 +16,7 @@ mod unseen;
 
 use std::sync::Arc;
 
-use crate::envelope::Message;
+use crate::envelope::{Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, Position, ThreadId};
 use crate::model::{OwnBlock, ToolCall};
 use crate::system;
@@ -139,6 +139,23 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)
+}
+
+/// Text that prompts show in place of a redacted payload.
+const REDACTED: &str = "[redacted]";
+
+/// Returns the text of a payload as prompts show it. A redaction leaves only NULs, which no model
+/// may get, so all renderer versions show a placeholder instead.
+fn shown_text(payload: &Payload) -> &str {
+    if payload.is_redacted() { REDACTED } else { payload.as_str() }
+}
+
+/// Returns the message as prompts show it: with a placeholder in place of a redacted payload.
+fn shown_message(message: &Arc<Message>) -> Arc<Message> {
+    if !message.payload.is_redacted() {
+        return Arc::clone(message);
+    }
+    Arc::new(Message { payload: Payload::new(REDACTED), ..Message::clone(message) })
 }
 
 pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::RecordedToolCall;
+use super::{RecordedToolCall, shown_text};
 use crate::agent::protocol::ParsedToolCall;
 use crate::envelope::MessageKind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
@@ -52,7 +52,7 @@ impl CallOutcomes {
                     let at = known.map(|(_, at)| at).or_else(|| take(message.payload.digest));
                     let Some(at) = at else { continue };
                     if let Some(place) = outcomes.payloads.get_mut(at) {
-                        *place = Some(message.payload.as_str().to_owned());
+                        *place = Some(shown_text(&message.payload).to_owned());
                     }
                     group = leg.map(|leg| (leg, at));
                     outcomes.sent.insert(message.id, at);

@@ -12,7 +12,7 @@ use crate::thread::{Fact, Record};
 use super::action_order::ActionIndices;
 use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
-use super::{AgentMemory, ModelText, TimerNames, is_core, states_fork};
+use super::{AgentMemory, ModelText, TimerNames, is_core, shown_message, states_fork};
 use crate::agent::turn_note::{self, PastTurn};
 use crate::agent::{MemoryScope, RendererVersion};
 
@@ -255,7 +255,7 @@ impl ThreadFold {
 
         if own || message.to == self.agent || self.scope == MemoryScope::Thread {
             self.bytes += ITEM_BYTES + message.payload.len();
-            self.seen.push((position, Arc::clone(message)));
+            self.seen.push((position, shown_message(message)));
         }
     }
 

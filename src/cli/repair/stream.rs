@@ -67,7 +67,7 @@ pub fn accept(
     }
 
     if partitions.is_empty() {
-        put("no such damage to accept; nothing was recorded\n")?;
+        put(nothing_accepted(accepted))?;
     }
 
     for AcceptedPartition { stream, damage } in &partitions {
@@ -84,6 +84,18 @@ pub fn accept(
     }
 
     Ok(CommandExit::Done.into())
+}
+
+/// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC of
+/// an earlier key of this host is no damage: it counts as the MAC of another host.
+fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
+    if accepted.key {
+        "no such damage to accept; nothing was recorded. A new key of this host needs no repair on \
+         JetStream: name the earlier public key in `known_keys` under [journal], and make the new \
+         one known to the other hosts (docs/OPERATIONS.md, Keys)\n"
+    } else {
+        "no such damage to accept; nothing was recorded\n"
+    }
 }
 
 fn accepted_json(partition: &AcceptedPartition) -> serde_json::Value {
@@ -120,4 +132,17 @@ fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> St
 
     lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_needs_no_acceptance_is_to_be_made_known() {
+        let key = AcceptedDamage { key: true, ..AcceptedDamage::default() };
+        assert!(nothing_accepted(key).contains("`known_keys`"));
+        let redaction = AcceptedDamage { redaction: true, ..AcceptedDamage::default() };
+        assert!(!nothing_accepted(redaction).contains("known_keys"));
+    }
 }

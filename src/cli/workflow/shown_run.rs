@@ -255,9 +255,9 @@ impl RunOutputForm {
                     if self.json {
                         continue;
                     }
-                    match readable(reply.name == output_name(workflow), &reply.payload) {
+                    match readable(reply.name == output_name(workflow), reply.text()) {
                         Some(text) => put_line!("{text}"),
-                        None => put_line!("{}", reply.payload),
+                        None => put_line!("{}", reply.text()),
                     }
                 }
                 exit

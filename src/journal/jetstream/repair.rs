@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::log::StreamItem;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
 use crate::journal::{CheckpointCopies, Error, acknowledged, durable_file};
 use crate::mutant::mutant;
@@ -28,6 +29,7 @@ use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
+use super::stream_reader::StreamReader;
 use super::{Options, creation_failed, first_message, settings};
 
 /// The side whose records are kept if a stream and a projection differ.
@@ -140,7 +142,13 @@ impl LockedHost<'_> {
         noted: Option<StreamRepair>,
         from: Option<RepairSource>,
     ) -> Result<Option<StreamRepair>, Error> {
-        let Some((journal, _)) = found(self.opening)? else { return Ok(noted) };
+        let Some((journal, _)) = found(self.opening)? else {
+            if noted.is_none() {
+                self.check_without_projection()?;
+            }
+            return Ok(noted);
+        };
+
         let projection = ComparedProjection::open(self.data)?;
         let last = projection.last;
         let info = self.info()?;
@@ -195,6 +203,43 @@ impl LockedHost<'_> {
 
         self.send(&projection.reader, info, &compared, last)?;
         Ok(Some(note))
+    }
+
+    /// Verifies that the stream has every record that the state directory, the copied checkpoints
+    /// or the lease name. Called on a host without a projection, which cannot publish the records
+    /// that the stream lacks.
+    fn check_without_projection(&self) -> Result<(), Error> {
+        let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
+        let known = known.max(self.shown_outside()?);
+        let last_seq = self.info()?.map_or(0, |info| info.state.last_seq);
+        let mut last = Position(0);
+        StreamReader::new(self.api, self.options).each_group(last_seq, &mut |_, contents| {
+            for item in &contents.taken {
+                if let StreamItem::Step(row) = item {
+                    last = row.place.position;
+                }
+            }
+            Ok(())
+        })?;
+
+        if known <= last {
+            return Ok(());
+        }
+
+        let end = match last_seq {
+            0 => "is gone".to_owned(),
+            _ => format!("ends at record {last}"),
+        };
+
+        let sources = format!(
+            "the notes in {} or the lease in {} go up to record {known}, and {} has no projection \
+             to publish the rest from (to begin a new journal, see docs/OPERATIONS.md, A server \
+             is down)",
+            self.state.display(),
+            self.options.bucket(),
+            self.data.display()
+        );
+        Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
     /// Whether the end of the stream has lost messages, but only messages without records, such as
@@ -331,8 +376,10 @@ impl LockedHost<'_> {
 
         if let Some(aside) = aside {
             std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
-            for file in [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm")]
-            {
+            // Ordering rule: the database is moved last, so that a crash leaves no write-ahead log
+            // without its database.
+            for end in sqlite::FILE_ENDS {
+                let file = format!("{DATABASE}{end}");
                 move_file(&self.data.join(&file), &aside.join(&file))?;
             }
         }

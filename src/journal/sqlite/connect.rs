@@ -12,7 +12,7 @@ use crate::limits;
 /// that is not a journal: one that is not a database, or that belongs to another program.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
-    if no_room_for_shared_memory(&error) {
+    if is_disk_full(&error) {
         return Error::Full { detail: format!("no room to read {}", path.display()) };
     }
 
@@ -28,9 +28,12 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
-fn no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
+/// Whether the disk has no room for the journal's file, its write-ahead log, or the index of this
+/// log in shared memory.
+pub fn is_disk_full(error: &rusqlite::Error) -> bool {
     let extended = error.sqlite_error().map(|error| error.extended_code);
-    extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// Makes SQLite keep the plan of a prepared statement, whatever the values of its parameters are.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::ids::Digest;
-use crate::journal::Error;
+use crate::journal::{Error, durable_file};
 
 pub const DATABASE: &str = "journal.db";
 
@@ -32,9 +32,17 @@ fn canonical(data: &Path) -> Option<PathBuf> {
     data.canonicalize().ok().or_else(beneath_parent)
 }
 
+/// Notes in the state directory that a pump writes `journal` in `data`. Does not write a note that
+/// is already there, so that this needs no room on the disk.
 pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {
+    if noted_journal(data, state) == Some(journal) {
+        return Ok(());
+    }
+
     let path = link(data, state);
-    std::fs::write(&path, journal.to_string()).map_err(Error::io(path.display().to_string()))
+    let unfinished = path.with_extension("journal.new");
+    let noted = durable_file::replace(&path, &unfinished, journal.to_string().as_bytes());
+    noted.map_err(Error::io(path.display().to_string()))
 }
 
 /// Returns the id of the journal that a pump last wrote in `data`. The id comes from a note in the

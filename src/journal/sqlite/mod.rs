@@ -6,6 +6,7 @@
 mod backup;
 mod block_digest;
 mod connect;
+mod creation;
 mod directory;
 mod directory_lock;
 mod head_store;
@@ -52,8 +53,8 @@ pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,
 };
 pub use reader::{JournalMetadata, JournalReader};
-pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
+pub(in crate::journal) use repair::{FILE_ENDS, TableRepair};
 pub use resting_store::RestingStore;
 pub use scan::{in_order, in_order_alone, scan, scan_alone};
 pub(in crate::journal) use snapshot::remove as remove_snapshot;

@@ -19,25 +19,24 @@ use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
 use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
-use crate::journal::{
-    Error, EveryRecord, FORMAT, HashedRecord, StateRecovery, TreeHeads, durable_file,
-};
+use crate::journal::{Error, EveryRecord, FORMAT, HashedRecord, StateRecovery, TreeHeads};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
 use super::connect::keep_plans;
+use super::creation::create;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
 use super::repair::{
     TableRepair, TakenOut, drop_checkpoints_after, keep_uncovered_aside, set_file_aside,
+    set_logs_aside,
 };
 use super::snapshot::{self, SnapshotEvidence};
 use super::snapshot_start::SnapshotStart;
 use super::wal_checkpointer::WalCheckpointer;
 use super::{
-    JournalFile, JournalMetadata, JournalReader, SCHEMA, STREAM, SqliteJournal, SqliteLog, VIEWS,
-    scan, write,
+    JournalFile, JournalMetadata, JournalReader, STREAM, SqliteJournal, SqliteLog, scan, write,
 };
 
 /// A locked directory of a journal, from which nothing was read yet.
@@ -152,7 +151,7 @@ impl LockedJournalDir {
         let reader = JournalReader::open(&self.data)?;
         reader.check_write_version()?;
         reader.check_tables()?;
-        let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
+        let db = connect(&self.data).map_err(write::failed_while("opening the journal"))?;
         write::begin(&db)?;
         // If the operator accepts another key, records without a MAC of this host stay.
         let taken_out = if accept.loss && !accept.key {
@@ -249,6 +248,7 @@ impl LockedJournalDir {
             checked,
             checked_at: None,
             proof: None,
+            signed: None,
         };
 
         let watermark = CommitWatermark::open(&self.state, about.journal)?;
@@ -317,8 +317,8 @@ pub struct FoundJournal {
     /// or among the copied checkpoints. The commit that records the operator's acceptance writes
     /// them to the journal's file.
     pub put_back: usize,
-    /// If the file at the journal's path was not a journal, the new path of that file; `None`
-    /// otherwise.
+    /// If the file at the journal's path was not a journal, or if only the write-ahead log of a
+    /// journal was left, the new path of that file; `None` otherwise.
     pub set_aside: Option<PathBuf>,
 }
 
@@ -470,38 +470,16 @@ impl<L> JournalWriter<L> {
     }
 }
 
-/// Creates the file of a journal under another name. Renames the file once it is complete, so that
-/// a crash leaves no incomplete journal.
-fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
-    let unfinished = data.join("journal.new");
-    for name in ["journal.new", "journal.new-journal"] {
-        let removed = durable_file::remove(&data.join(name));
-        removed.map_err(Error::io(unfinished.display().to_string()))?;
-    }
-
-    let fill = || -> rusqlite::Result<()> {
-        let db = Connection::open(&unfinished)?;
-        db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
-        db.execute_batch(&format!("BEGIN; {SCHEMA} {}; {VIEWS}", super::MAC_COLUMN))?;
-        write::about(&db, about)?;
-        mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, &mark.to_string()))?;
-        write::set_meta(&db, "refreshed", "0")?;
-        db.execute_batch("COMMIT")
-    };
-
-    fill().map_err(Error::sqlite("making the journal"))?;
-    let file = data.join(DATABASE);
-    let renamed =
-        std::fs::rename(&unfinished, &file).and_then(|()| durable_file::sync_parent(&file));
-    renamed.map_err(Error::io(file.display().to_string()))
-}
-
 impl LockedJournalDir {
     /// If an operator accepts the loss of the journal, and the file at the journal's path is not a
-    /// journal, renames this file and returns its new path. Otherwise, returns `None`.
+    /// journal, renames this file and returns its new path. If the file is missing, but its
+    /// write-ahead log is not, does the same with the log. Otherwise, returns `None`.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
-        let found = if self.exists() { self.found() } else { return Ok(None) };
+        if !self.exists() {
+            return if accept.loss { set_logs_aside(&self.data) } else { Ok(None) };
+        }
 
+        let found = self.found();
         match found.map_err(|error| unreadable(&self.data, &self.state, error)) {
             Ok(_) => Ok(None),
             Err(Error::Broken { .. }) if accept.loss && self.is_no_journal() => {

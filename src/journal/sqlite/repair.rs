@@ -47,16 +47,20 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
+/// Ends of the names of a journal's files: its write-ahead log, the index of this log, and the
+/// database. The database comes last, so that a crash leaves no log without its database.
+pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
+
 /// Renames the file that is at the path of the journal in `data` but is not a journal. Also renames
 /// its write-ahead log. Returns the new path of the file, which was unused before.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
-    while named(number, "").exists() {
+    while FILE_ENDS.iter().any(|end| named(number, end).exists()) {
         number += 1;
     }
 
-    for end in ["-wal", "-shm", ""] {
+    for end in FILE_ENDS {
         let from = data.join(format!("{DATABASE}{end}"));
         match std::fs::rename(&from, named(number, end)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -67,6 +71,22 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     }
 
     Ok(named(number, ""))
+}
+
+/// Renames the write-ahead log that a lost journal left in `data`, as [`set_file_aside`] does,
+/// because the log may contain the only copy of records. Returns the new path of the log; `None` if
+/// the log is missing or empty. Must be called only if the journal's file does not exist.
+pub fn set_logs_aside(data: &Path) -> Result<Option<PathBuf>, Error> {
+    let log = data.join(format!("{DATABASE}-wal"));
+    let has_index = data.join(format!("{DATABASE}-shm")).exists();
+    if !log.exists() && !has_index {
+        return Ok(None);
+    }
+
+    let has_pages = log.metadata().is_ok_and(|log| log.len() > 0);
+    let mut renamed = set_file_aside(data)?.into_os_string();
+    renamed.push("-wal");
+    Ok(has_pages.then(|| PathBuf::from(renamed)))
 }
 
 /// Records that are removed from the end of a journal.

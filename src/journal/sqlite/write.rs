@@ -1,7 +1,7 @@
 //! Runs the SQL statements that write one commit to a journal's file.
 
+use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
@@ -9,6 +9,7 @@ use crate::journal::log::{LogGroup, LogMark};
 use crate::journal::{Checkpoint, Error, FORMAT, HeadMac, TreeHead, TreeHeads};
 use crate::mutant::mutant;
 
+use super::connect::is_disk_full;
 use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
@@ -57,9 +58,17 @@ fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
 }
 
 pub fn failed(error: rusqlite::Error) -> Error {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Error::Full { detail: error.to_string() },
-        _ => Error::sqlite("writing to the journal")(error),
+    failed_while("writing to the journal")(error)
+}
+
+/// Returns a function that maps an error of SQLite. A full disk becomes [`Error::Full`]. Any other
+/// error names the work during which it occurred, `context`.
+pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
+    move |error| {
+        if is_disk_full(&error) {
+            return Error::Full { detail: error.to_string() };
+        }
+        Error::sqlite(context)(error)
     }
 }
 
@@ -168,4 +177,26 @@ pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> Result<(), Error
     }
 
     set_meta(db, "refreshed", &heads.last().to_string()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_full_disk_is_reported_as_full() {
+        let error = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_SHMSIZE] {
+            let full = failed_while("making the journal")(error(code));
+            assert!(full.is_passing(), "{code}: {full}");
+            let full = failed(error(code));
+            assert!(matches!(full, Error::Full { .. }), "{code}: {full}");
+        }
+
+        let other = failed_while("making the journal")(error(ffi::SQLITE_IOERR));
+        assert!(!other.is_passing(), "{other}");
+        assert!(other.to_string().starts_with("making the journal: "), "{other}");
+    }
 }

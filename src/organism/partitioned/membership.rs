@@ -33,9 +33,9 @@ pub(super) struct GroupMembership {
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The handover that this process began and that is not complete: the partition, the receiving
-    /// member, and the time of the beginning. `None` if no handover is under way.
-    given: Option<(u32, MemberId, Instant)>,
+    /// The handover that this process began and that is not complete; `None` if no handover is
+    /// under way.
+    given: Option<PendingHandover>,
     /// Members that did not take over a partition in time, each with the time at which this process
     /// noticed the failure.
     failed_heirs: BTreeMap<MemberId, Instant>,
@@ -47,6 +47,29 @@ pub(super) struct PartitionHeir {
     pub id: MemberId,
     /// Name of the process that gets the partition, for log and error messages.
     pub holder: String,
+}
+
+/// A handover of a partition to another process, which this process began.
+#[derive(Debug, Clone, Copy)]
+struct PendingHandover {
+    partition: u32,
+    /// The process that gets the partition.
+    to: MemberId,
+    /// Time from which the time-out counts.
+    since: Instant,
+}
+
+impl PendingHandover {
+    /// Restarts the time-out. Must be called as long as this process still has the partition: the
+    /// receiver can take it only once its deliveries have ended and its lease is free.
+    fn restart_timeout(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// Whether the receiver has had enough time to take the partition.
+    fn is_overdue(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= limits::HANDOVER_TIMEOUT
+    }
 }
 
 impl GroupMembership {
@@ -160,7 +183,7 @@ impl GroupMembership {
             "handing the partition over to {holder}, which has fewer partitions"
         );
         if sender.try_send(PartitionHeir { id: to, holder }).is_ok() {
-            self.given = Some((partition, to, now));
+            self.given = Some(PendingHandover { partition, to, since: now });
         }
     }
 
@@ -168,10 +191,14 @@ impl GroupMembership {
     /// when the receiver has the partition, when the receiver is gone, or when the receiver did not
     /// take the partition in time. Returns whether a handover is still under way.
     fn settle_handover(&mut self, now: Instant) -> bool {
-        let Some((partition, to, since)) = self.given else { return false };
+        let Some(given) = &mut self.given else { return false };
+        if self.table.statuses().contains(&PartitionStatus::Leaving) {
+            given.restart_timeout(now);
+        }
+
+        let PendingHandover { partition, to, .. } = *given;
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
-        let is_leaving = self.table.statuses().contains(&PartitionStatus::Leaving);
-        if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_TIMEOUT) {
+        if !arrived && !given.is_overdue(now) {
             return true;
         }
 
@@ -281,6 +308,21 @@ mod tests {
             is_moving: false,
             is_leaving: false,
         }
+    }
+
+    /// A drain may take longer than the time in which the receiver must take the partition.
+    #[test]
+    fn the_timeout_of_a_handover_counts_from_the_end_of_its_drain() {
+        let begun = Instant::now();
+        let to = MemberId::new();
+        let mut handover = PendingHandover { partition: 0, to, since: begun };
+        let drained = begun + limits::HANDOVER_DRAIN;
+        assert!(handover.is_overdue(drained), "without the restart");
+
+        handover.restart_timeout(drained);
+        let announced = drained + limits::MEMBER_ANNOUNCE_INTERVAL;
+        assert!(!handover.is_overdue(announced));
+        assert!(handover.is_overdue(drained + limits::HANDOVER_TIMEOUT));
     }
 
     #[test]

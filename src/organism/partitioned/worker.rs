@@ -3,6 +3,7 @@
 //! to standby.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
@@ -303,10 +304,18 @@ fn is_passing(error: &journal::Error) -> bool {
             | Error::Fenced { .. }
             | Error::Unavailable { .. }
             | Error::Denied(_)
-            | Error::Full { .. }
             | Error::Nats(_)
             | Error::UnprovedStream { .. }
-    )
+    ) || is_disk_full(error)
+}
+
+/// Whether the disk had no room for the journal, or for a small file beside it.
+fn is_disk_full(error: &journal::Error) -> bool {
+    match error {
+        journal::Error::Full { .. } => true,
+        journal::Error::Io { source, .. } => source.kind() == ErrorKind::StorageFull,
+        _ => false,
+    }
 }
 
 /// A standby's wait for the lease, on a separate thread. The wait ends when the lease is acquired
@@ -331,7 +340,7 @@ impl LeaseWait<'_> {
             self.passing(&error, &mut warned);
             // Each attempt reads the whole projection again, so some errors need a longer pause.
             let pause = match error {
-                journal::Error::Full { .. } => limits::STANDBY_RETRY_MAX,
+                _ if is_disk_full(&error) => limits::STANDBY_RETRY_MAX,
                 // An operator has to act first, and each attempt reads the whole stream.
                 journal::Error::UnprovedStream { .. } => (limits::STANDBY_READ_SHARE
                     * begun.elapsed())
@@ -401,5 +410,21 @@ impl LeaseWait<'_> {
 
     fn is_released_within(&self, patience: std::time::Duration) -> bool {
         self.released.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_ends_no_worker_whatever_file_had_no_room() {
+        let io = |kind: ErrorKind| {
+            let context = "the data directory".to_owned();
+            journal::Error::Io { context, source: kind.into() }
+        };
+        assert!(is_passing(&io(ErrorKind::StorageFull)));
+        assert!(is_passing(&journal::Error::Full { detail: String::new() }));
+        assert!(!is_passing(&io(ErrorKind::PermissionDenied)));
     }
 }

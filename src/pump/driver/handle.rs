@@ -17,7 +17,7 @@ use crate::bus::Delivery;
 use crate::bus::live::LiveChannel;
 use crate::clock::Time;
 use crate::contract::Contracts;
-use crate::envelope::{Message, NotReserved, Refusal, RefusalRule, Reservation};
+use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
@@ -534,5 +534,21 @@ impl Handle {
         // Sending to the own inbox cannot fail here: only the running pump calls this.
         let listener = delivery.listener.clone();
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
+    }
+
+    /// Reports the failure of an attempt whose delivery contains the redacted message `redacted`.
+    /// No host got this delivery. The attempt is not repeated.
+    pub(super) fn withheld(&self, delivery: &Delivery, redacted: MessageId) {
+        let detail = format!(
+            "it was not called: the payload of message {redacted} was redacted; send the request \
+             again if it is still wanted"
+        );
+        let call = delivery.call;
+        let attempt = delivery.attempt;
+        let listener = delivery.listener.clone();
+        tracing::warn!(%listener, %call, "withheld a delivery: {detail}");
+        let failure = AttemptFailure::Refused { detail };
+        // Sending to the own inbox cannot fail here: only the running pump calls this.
+        self.event(Event::Failed { listener, call, attempt, failure }).ok();
     }
 }

@@ -41,7 +41,7 @@ pub use sink::PumpSink;
 
 use uuid::Uuid;
 
-use crate::bus::Host;
+use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::failpoint::{failpoint, failpoint_in};
 use crate::ids::{Digest, ListenerName, Position};
@@ -451,13 +451,7 @@ impl Pump {
         match effect {
             Effect::Deliver(delivery) => {
                 let thread = delivery.thread.clone();
-                match self.hosts.get(&delivery.listener) {
-                    Some(host) => {
-                        host.deliver(delivery);
-                        keep_unflushed(&mut self.unflushed_hosts, host);
-                    }
-                    None => self.handle.unhosted(&delivery),
-                }
+                self.hand_over(delivery);
                 failpoint_in("after-deliver", thread.as_str());
             }
             Effect::Withdraw { listener, call, attempt } => {
@@ -503,6 +497,22 @@ impl Pump {
 }
 
 impl Pump {
+    /// Hands a delivery over to the host of its listener. Withholds a delivery with a redacted
+    /// payload from every host and fails the attempt, because nothing incomplete may be acted on.
+    fn hand_over(&mut self, delivery: Delivery) {
+        if let Some(redacted) = delivery.redacted_message() {
+            return self.handle.withheld(&delivery, redacted.id);
+        }
+
+        match self.hosts.get(&delivery.listener) {
+            Some(host) => {
+                host.deliver(delivery);
+                keep_unflushed(&mut self.unflushed_hosts, host);
+            }
+            None => self.handle.unhosted(&delivery),
+        }
+    }
+
     /// Starts a search on another OS thread. The search looks in the source of a fork for the
     /// recorded result of a call.
     fn recall(&self, order: RecallOrder) {

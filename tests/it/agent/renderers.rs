@@ -237,6 +237,45 @@ fn each_version_of_the_renderer_writes_what_it_always_wrote() {
     }
 }
 
+/// A redaction leaves only NULs of a payload, and no model may get them.
+#[test]
+fn every_version_shows_a_placeholder_in_place_of_a_redacted_payload() {
+    let transports = [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
+    for version in RendererVersion::ALL {
+        for transport in transports {
+            check_redacted(AgentOptions { version, transport, ..options() });
+        }
+    }
+}
+
+#[track_caller]
+fn check_redacted(options: AgentOptions) {
+    for (part, happens) in PARTS {
+        let (mut story, call) = question_thread();
+        happens(&mut story, call);
+        blank(&mut story);
+        let model = says(1, "", "normal");
+        let agent = ModelAgent::new(options.clone(), model, Arc::new(story.clone()));
+        let texts = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let way = format!("{:?} {:?} {part}", options.version, options.transport);
+        assert!(!texts.contains('\0'), "{way}: {texts:?}");
+        if part == "search result" {
+            // One stands for the question, and one for the result.
+            assert_eq!(texts.matches("[redacted]").count(), 2, "{way}: {texts}");
+        }
+    }
+}
+
+/// Redacts the payload of every message except the notes of turns.
+fn blank(story: &mut Story) {
+    for payload in story.records.iter_mut().flat_map(|record| record.payloads_mut()) {
+        if !payload.as_str().starts_with("<model-turn") {
+            let blank = "\0".repeat(payload.len());
+            assert!(payload.restore(&blank));
+        }
+    }
+}
+
 #[test]
 fn a_version_is_read_back_from_what_turns_record_of_it() {
     for version in RendererVersion::ALL {

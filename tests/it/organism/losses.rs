@@ -9,7 +9,7 @@ use organism::journal::sqlite::{JournalReader, SqliteJournal};
 use organism::thread::Input;
 
 use super::proof::{answered, copy, forge, last, sql};
-use super::{CommandOutput, House, say};
+use super::{CONFIG, CommandOutput, House, say};
 
 /// Removes the journal file with its log.
 fn remove_journal(house: &House) {
@@ -76,6 +76,29 @@ fn a_journal_file_that_is_gone_is_accepted_as_lost_on_record() {
     let exported = house.organism(&["export"]);
     assert!(exported.out.contains("action=\"repair\""), "{exported:?}");
     assert!(exported.out.contains(&journal.to_string()), "{exported:?}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
+}
+
+/// Without its file, a log is of no use to SQLite, and it damages a new file of the same name.
+#[test]
+fn the_write_ahead_log_of_a_journal_that_is_gone_is_kept_aside_of_its_successor() {
+    let house = House::settled(CONFIG);
+    let running = house.run();
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    // The organism is killed, so that its log stays.
+    drop(running);
+    let log = std::fs::read(house.data().join("journal.db-wal")).unwrap();
+    assert!(!log.is_empty());
+    std::fs::remove_file(house.data().join("journal.db")).unwrap();
+
+    let repaired = repair(&house);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains("journal.db.lost-1-wal"), "{repaired:?}");
+    let kept = std::fs::read(house.data().join("journal.db.lost-1-wal")).unwrap();
+    assert!(kept == log);
+    assert!(is_on_record(&house));
     assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
     house.verified();
 }

@@ -178,6 +178,27 @@ fn a_blanked_payload_is_a_break_until_an_operator_records_it() {
 }
 
 #[test]
+fn a_redacted_result_is_stated_as_redacted_to_a_client_that_repeats_its_key() {
+    let house = House::settled(CONFIG);
+    let send = |arguments: &[&str]| {
+        house.send_text(&say("hello"), &[&["--key", "k1"], arguments].concat())
+    };
+    let first = send(&[]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    sql(&house, "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0");
+    let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+
+    let again = send(&[]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(again.out, "[redacted]\n");
+    let updates = send(&["--json"]).json();
+    let reply = &updates.last().unwrap()["replies"][0];
+    assert!(reply["name"].as_str().is_some(), "{updates:?}");
+    assert!(reply["payload"].is_null(), "{updates:?}");
+}
+
+#[test]
 fn a_backup_of_a_running_organism_is_proved_and_restored() {
     // The stop signs the records of a send, and their checkpoint is copied elsewhere.
     let house = answered();

@@ -11,7 +11,7 @@ use organism::contract::{Contract, TreeLimits};
 use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
-use organism::pump::core::{Core, Target};
+use organism::pump::core::{Core, Receipt, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::thread::{Closing, Fact, Input, Record};
 
@@ -122,6 +122,57 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
         running.handle.drain("done").await.unwrap();
         running.ended().await.unwrap();
     }
+}
+
+/// A redaction leaves only NULs of a payload, and no listener may get them.
+#[tokio::test]
+async fn a_delivery_with_a_redacted_payload_reaches_no_listener_and_its_call_fails() {
+    let Running { handle, pump, place } = start_hosting(None, |_| {});
+    let target = Target::New { suggested: None };
+    let look = word("look", "private");
+    let submitted = handle.submit(&name("desk"), target, None, look.as_bytes()).await;
+    assert!(matches!(submitted.unwrap().0, Receipt::Accepted { .. }));
+    handle.stop();
+    tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap().unwrap();
+
+    let gate = World::new(contracts()).gate.clone();
+    let mut core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    for mut record in place.records() {
+        for payload in record.payloads_mut().filter(|payload| payload.as_str() == look) {
+            let blank = "\0".repeat(payload.len());
+            assert!(payload.restore(&blank));
+        }
+        core.replay(&record);
+    }
+
+    let mut pump = Pump::new(core, place.open(None), gate);
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    let count = move |_: &Delivery| {
+        *counted.lock().unwrap() += 1;
+        Ok(Outcome::default())
+    };
+    pump.host(name("finder"), Arc::new(InlineHost::new(name("finder"), count, pump.sink())));
+    let handle = pump.handle();
+    let mut recorded = handle.recorded();
+    let pump = std::thread::spawn(move || pump.run("test"));
+
+    let is_withheld = |record: &Record| match &record.input {
+        Input::Failed { failure, .. } => {
+            assert!(!failure.is_retried(), "{failure}");
+            failure.to_string().contains("was redacted")
+        }
+        _ => false,
+    };
+    let withheld = async {
+        while !place.records().iter().any(is_withheld) {
+            recorded.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, withheld).await.expect("the delivery is withheld");
+    handle.stop();
+    tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap().unwrap();
+    assert_eq!(*calls.lock().unwrap(), 0);
 }
 
 /// All calls that expire at the same time end in one commit, however many they are.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use organism::journal::{Error, Journal as _, sqlite};
+use organism::journal::{Error, Journal as _, jetstream, sqlite};
 use organism::limits;
 use serde_json::{Value, json};
 
@@ -205,6 +205,40 @@ fn a_stream_that_is_gone_is_never_silently_begun_anew() {
     assert!(gone.to_string().contains("is gone"), "{gone}");
     let answer = place.admin().ask(&format!("STREAM.INFO.{}", place.options.stream()), &json!({}));
     assert!(answer.get("error").is_some(), "it was made again: {answer}");
+}
+
+/// The servers have lost their store, and the host its projection. A repair cannot bring the records
+/// back, and states so. Without the notes about them, a new journal begins.
+#[test]
+fn a_repair_without_a_projection_refuses_a_stream_that_is_gone() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut [Script::default().boot(1)]).unwrap();
+    drop(journal);
+    let data = place.data();
+    let state = place.state();
+    for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+        std::fs::remove_file(data.join(name)).ok();
+    }
+    let servers = place.server().options();
+    let repair = || jetstream::repair(&servers, &place.options, &data, &state, None);
+    assert_eq!(repair().unwrap(), None, "the stream has every record");
+
+    place.admin().delete(&place.options.stream());
+    place.admin().delete(&format!("KV_{}", place.options.bucket()));
+    let gone = repair().unwrap_err();
+    assert!(matches!(gone, Error::StreamShorter { .. }), "{gone}");
+    assert!(gone.to_string().contains("up to record 1"), "{gone}");
+    assert!(gone.to_string().contains("A server is down"), "{gone}");
+
+    place.admin().delete(&format!("KV_{}", place.options.bucket()));
+    for note in std::fs::read_dir(&state).unwrap() {
+        let path = note.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "journal") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(place.open().unwrap().next(), organism::ids::Position(1));
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl ForkedExample {
         let mut results = Vec::new();
         let waiting = self.client.fork_results(&forked, |update| {
             if let SubmitUpdate::Result { replies, .. } = update {
-                results.extend(replies.into_iter().map(|reply| reply.payload));
+                results.extend(replies.into_iter().filter_map(|reply| reply.payload));
             }
         });
         let waited = tokio::time::timeout(PATIENCE, waiting).await;

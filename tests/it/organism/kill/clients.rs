@@ -189,7 +189,7 @@ impl LoadClient {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Result { how, replies, .. }) => {
                     assert_eq!(how, Closing::Completed, "{replies:?}");
                     assert_eq!(replies.len(), 1, "{replies:?}");
-                    seen.result = Some(replies[0].payload.clone());
+                    seen.result = Some(replies[0].text().to_owned());
                     return true;
                 }
                 _ => {}

@@ -99,7 +99,7 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
         sent.await.unwrap_or_else(|error| panic!("{said}: {error}"));
         let [(how, replies)] = results.as_slice() else { panic!("{said}: {results:?}") };
         assert_eq!(*how, Closing::Completed, "{replies:?}");
-        assert_eq!(replies[0].payload, numbered("pong", &said));
+        assert_eq!(replies[0].text(), numbered("pong", &said));
         done.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(PAUSE).await;
     }
