@@ -29,9 +29,9 @@ pub use delegation::{
     delegated_goal,
 };
 pub use goal::{
-    AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
-    is_goal_of, read_goal, read_goal_answer, retry_name, run_definition_name, write_goal,
-    write_goal_request, write_typed_goal,
+    AGENT_NAMESPACE, RUN_FAILED, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name,
+    goal_schema, is_goal_of, is_run_failure, read_goal, read_goal_answer, retry_name,
+    run_definition_name, write_goal, write_goal_request, write_typed_goal,
 };
 pub use question::WorkflowQuestion;
 pub use schedule::{DailyTime, MissedPolicy, PassedTimes, Schedule, ScheduleTimes, WEEKDAYS};

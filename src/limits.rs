@@ -369,8 +369,9 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 256;
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// Delay after which a client should send again a request that got `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum time that a command waits for an organism that is starting or stopping.
-pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time that a command waits for an organism that is starting or stopping. Longer than the
+/// time for which an organism that stops waits for its deliveries in flight.
+pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
@@ -1034,6 +1035,7 @@ pub const ALERT_PAGE_RECORDS: u64 = 500;
 /// Maximum number of records of a tree that are read to find the request of a call.
 pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
 
+const _: () = assert!(DRAIN_TIMEOUT.as_secs() < ORGANISM_WAIT_TIMEOUT.as_secs());
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 // A submission crosses the control socket in base64. One MiB is added for the JSON around it.

@@ -78,7 +78,10 @@ def stale_preview(reason):
 
 
 def element(name, text=None, attributes=None, children=()):
-    """Creates an element with the name `{namespace}local`."""
+    """Creates an element with the name `{namespace}local`. It contains the text, and then the elements
+    in `children`."""
+    if isinstance(text, (ET.Element, list, tuple)):
+        raise NotAText(name, text)
     made = ET.Element(name, {k: str(v) for k, v in (attributes or {}).items()})
     made.text = None if text is None else str(text)
     made.extend(children)
@@ -401,6 +404,16 @@ def _answer(returned):
 class UnwritableAnswer(Exception):
     """The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call
     ends (section 7)."""
+
+
+class NotAText(UnwritableAnswer, TypeError):
+    """A handler passed something else than a text as the text of an element. The handler may have acted
+    already, so a retry could repeat its effects."""
+
+    def __init__(self, name, text):
+        super().__init__(
+            f"the text of element({name!r}) is of type {type(text).__name__}: pass elements as "
+            "children=[...]")
 
 
 def _writable(payloads):

@@ -28,15 +28,20 @@ pub enum RendererVersion {
     /// describes each tool and each peer only once. A native tool whose payload contains another
     /// payload does not repeat the schemas of other tools.
     V8,
+    /// Ninth version of the renderer. It differs from the eighth in one rule: the result of a
+    /// native call to a group of peers shows the answers of the peers in the order of the config.
+    /// Earlier versions show them in the order in which they arrived.
+    V9,
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V8;
+    pub const CURRENT: Self = Self::V9;
 
     /// All versions of the renderer that this program contains. The prompt of an old turn can be
     /// rendered again only if the turn's version is among them.
-    pub const ALL: [Self; 6] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8];
+    pub const ALL: [Self; 7] =
+        [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8, Self::V9];
 
     /// Returns the name under which records state the version.
     pub const fn as_str(self) -> &'static str {
@@ -47,6 +52,7 @@ impl RendererVersion {
             Self::V6 => "6",
             Self::V7 => "7",
             Self::V8 => "8",
+            Self::V9 => "9",
         }
     }
 

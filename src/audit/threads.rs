@@ -1,10 +1,12 @@
 //! Summaries of threads and of trees.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
 use crate::clock::Time;
+use crate::contract::is_run_failure;
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
@@ -102,6 +104,9 @@ pub(super) struct TreeCalls {
     /// The thread of each call. Closed calls stay here, because their costs may be recorded after
     /// their end.
     threads: HashMap<CallId, ThreadId>,
+    /// The calls of root threads to which a workflow has replied that its run failed. Such a call
+    /// completes, but its thread counts as failed.
+    failed_runs: HashSet<CallId>,
     ended: HashMap<ThreadId, Closing>,
 }
 
@@ -114,9 +119,15 @@ impl TreeCalls {
                 self.threads.insert(call, message.thread.clone());
                 self.open.insert(call, (message.thread.clone(), outside));
             }
+            Fact::Accepted { message, .. } if is_failed_run(message) => {
+                self.failed_runs.extend(message.cause.map(CallId));
+            }
             Fact::CallClosed { call, how } => {
+                // A reply precedes the end of its call in the record.
+                let is_failed_run = self.failed_runs.remove(call);
+                let how = if is_failed_run { Closing::Failed } else { *how };
                 if let Some((thread, true)) = self.open.remove(call) {
-                    self.ended.insert(thread, *how);
+                    self.ended.insert(thread, how);
                 }
             }
             Fact::Forked { threads, .. } => {
@@ -144,6 +155,15 @@ impl TreeCalls {
         let drains = thread.is_root() && self.open.values().any(|(of, _)| of.is_beneath(thread));
         if drains { ThreadPhase::Draining } else { ThreadPhase::from(*how) }
     }
+}
+
+/// Whether `message` is the reply with which a workflow reports, in a root thread, that its run
+/// failed. A message that belongs to another call is no result of its own call.
+fn is_failed_run(message: &Message) -> bool {
+    message.kind == MessageKind::Reply
+        && message.call.is_none()
+        && message.thread.is_root()
+        && is_run_failure(&message.from, &message.name)
 }
 
 fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {

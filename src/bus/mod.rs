@@ -198,4 +198,9 @@ pub trait Host: Send + Sync + 'static {
     /// Stops the host. New deliveries are refused, and running deliveries may end within
     /// [`crate::limits::DRAIN_TIMEOUT`].
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Stops the host as [`Host::drain`] does, but ends the running deliveries at once. For use
+    /// when a drain of the pump has already given these deliveries their time.
+    fn stop(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.drain()
+    }
 }

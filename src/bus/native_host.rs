@@ -291,6 +291,15 @@ impl NativeHost {
         self.drain_timeout = drain_timeout;
         self
     }
+
+    /// Refuses new deliveries, and stops each handler that has not ended within `patience`.
+    async fn end_within(&self, patience: Duration) {
+        self.shared.state().draining = true;
+        if timeout(patience, self.shared.idle()).await.is_err() {
+            self.shared.state().running.values().for_each(|stop| stop.raise(StopLevel::Now));
+            self.shared.idle().await;
+        }
+    }
 }
 
 impl Host for NativeHost {
@@ -316,13 +325,11 @@ impl Host for NativeHost {
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            self.shared.state().draining = true;
-            if timeout(self.drain_timeout, self.shared.idle()).await.is_err() {
-                self.shared.state().running.values().for_each(|stop| stop.raise(StopLevel::Now));
-                self.shared.idle().await;
-            }
-        })
+        Box::pin(self.end_within(self.drain_timeout))
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.end_within(Duration::ZERO))
     }
 }
 

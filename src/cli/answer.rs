@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use crate::audit::{HeldCall, HeldPage};
 use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::PayloadName;
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
@@ -16,8 +17,10 @@ use super::exit::{CommandExit, CommandFailure};
 use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
 use super::organism_reach::OrganismReach;
+use super::permitted_names::note_permitted;
 use super::render::{RenderOutput, held, put, put_visible_json};
 use super::startup::{self, ConfigArg};
+use super::waiting_message;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,7 +28,8 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// Id of the question to answer. Without an id, the command lists the open questions.
+    /// Id of the question to answer, or its first 8 digits at least. Without an id, the command
+    /// lists the open questions.
     #[arg(conflicts_with_all = ["limit", "all"])]
     message: Option<String>,
     /// File with the answer, or `-` for standard input. Default: a form, if standard input is a
@@ -53,8 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     let reach = args.config.reach(&args.decision)?;
+    let message = waiting_message::find(reach.data(), message, &[Hold::Answer])?;
     let questions = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?.calls;
-    let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
         let text = format!("{message} is not an open question; `organism answer --all` lists all");
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
@@ -66,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => startup::bytes(Path::new("-"))?,
     };
 
-    let example = example(&reach, &question);
+    let permitted = permitted_answers(&reach, &question);
+    let example = example(&reach, &permitted);
     let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
     let signer = args.decision.signer()?;
     let mut refusal = None;
@@ -78,17 +83,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         DecisionOutput::of_message(message, refusal.as_ref()).print();
     }
+    if let Some(refusal) = &refusal {
+        note_permitted(refusal, &permitted);
+    }
     decision::ruled(refusal)?;
     note!("{message}: answered");
     Ok(CommandExit::Done.into())
 }
 
-/// Returns an example of a valid answer to a question, made from the schemas of the config. Returns
-/// `None` if the command has no valid config, or if no schema yields an example.
-fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
+/// Returns the names of the payloads that answer a question. The list is empty if the command has
+/// no valid config.
+fn permitted_answers(reach: &OrganismReach, question: &HeldCall) -> Vec<PayloadName> {
+    match reach {
+        OrganismReach::Config { config, .. } => {
+            config.contracts.answers_to(&question.to, &question.name)
+        }
+        OrganismReach::Running { .. } => Vec::new(),
+    }
+}
+
+/// Returns an example of a valid answer, which has one of the names `permitted`, made from the
+/// schemas of the config. Returns `None` if the command has no valid config, or if no schema yields
+/// an example.
+fn example(reach: &OrganismReach, permitted: &[PayloadName]) -> Option<String> {
     let OrganismReach::Config { config, .. } = reach else { return None };
-    let replies = config.contracts.answers_to(&question.to, &question.name);
-    replies.iter().find_map(|name| config.schemas.example(name))
+    permitted.iter().find_map(|name| config.schemas.example(name))
 }
 
 /// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer. This is

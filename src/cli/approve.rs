@@ -14,7 +14,8 @@ use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 use super::render::{RenderOutput, held};
-use super::startup::{self, ConfigArg};
+use super::startup::ConfigArg;
+use super::waiting_message;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,7 +23,7 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The held call, as listed by `organism approvals`.
+    /// The held call, as listed by `organism approvals`, or the beginning of its id.
     #[arg(required_unless_present = "all_from")]
     message: Option<String>,
     /// Approve all waiting calls of this thread and its subthreads.
@@ -48,7 +49,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return approve_all(&args, reach, &calls);
     }
 
-    let message = startup::message(args.message.as_deref().unwrap_or_default())?;
+    let id = args.message.as_deref().unwrap_or_default();
+    let message = waiting_message::find(reach.data(), id, &[Hold::Approval])?;
     let waiting = match args.hash {
         Some(_) => decision::waiting(reach.data(), Hold::Approval, usize::MAX)?,
         None => decision::waiting_with_previews(reach.data(), usize::MAX, |call| {
@@ -74,7 +76,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
         (None, Some(call)) => {
-            confirm("approve exactly this?")?;
+            let options =
+                if call.preview_sha256().is_some() { "--hash and --preview" } else { "--hash" };
+            confirm("approve exactly this?", options)?;
             decision::approval_of(call)
         }
         (None, None) => {
@@ -95,7 +99,7 @@ fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow
     all.calls.iter().for_each(show);
     match &args.hash {
         Some(hash) => all.check_hash(&require_long_hash(hash.trim().to_lowercase(), "--hash")?)?,
-        None => confirm(&format!("approve exactly these {}?", all.calls.len()))?,
+        None => confirm(&format!("approve exactly these {}?", all.calls.len()), "--hash")?,
     }
 
     all.decide(reach, decision::approval_of, &args.decision, "approved", args.json)?;
@@ -131,11 +135,13 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails if the person types anything but yes.
-fn confirm(question: &str) -> anyhow::Result<()> {
+/// Asks the person to confirm. Fails if the person types anything but yes. Without a terminal, the
+/// error names the `options` that approve without a question.
+fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let text = "no terminal to show the payload: pass --hash, as `organism approvals` prints \
-                    it";
+        let text = format!(
+            "no terminal to show the payload: pass {options}, as `organism approvals` prints it"
+        );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 

@@ -7,12 +7,15 @@ use std::process::ExitCode;
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
-    MietteSpanContents, SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
+    MietteSpanContents, NamedSource, SourceCode, SourceSpan, SpanContents, ThemeCharacters,
+    ThemeStyles,
 };
 
 use crate::config::{ConfigProblem, ConfigProblems};
+use crate::xml::invisible_characters::{is_hidden, visible_json};
 
 use super::CommandExit;
+use super::render::show_hidden;
 
 /// Width in columns at which a problem of a config is drawn, on a terminal as well as in a file.
 const COLUMNS: usize = 80;
@@ -42,18 +45,50 @@ pub fn note_problems(problems: &ConfigProblems) {
 pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
-    put_line!("{}", serde_json::to_string_pretty(&json)?);
+    put_line!("{}", visible_json(&serde_json::to_string_pretty(&json)?));
     Ok(CommandExit::Config.into())
 }
 
 /// A problem that is drawn beneath its headline. The headline states the location and the code of
-/// the problem.
+/// the problem. No text of the config, which may come from elsewhere, can control the terminal.
 #[derive(Debug)]
-struct DrawnProblem<'a>(&'a ConfigProblem);
+struct DrawnProblem<'a> {
+    problem: &'a ConfigProblem,
+    /// Text to which the problem points, as [`covered`] returns it.
+    source: NamedSource<String>,
+}
+
+impl<'a> DrawnProblem<'a> {
+    fn new(problem: &'a ConfigProblem) -> Self {
+        let source = &problem.place.source;
+        let source = NamedSource::new(show_hidden(source.name()), covered(source.shown().inner()));
+        Self { problem, source }
+    }
+}
+
+/// Returns a source text with `?`, `·` or `•` in place of each character that a screen would
+/// interpret, reorder or hide. The text has the same length in bytes, so carets point to the right
+/// columns. Keeps line ends, and the byte order mark at the beginning.
+fn covered(text: &str) -> String {
+    let mut covered = String::with_capacity(text.len());
+    let mut rest = text.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        let is_line_end = c == '\r' && rest.peek().is_some_and(|(_, next)| *next == '\n');
+        let is_mark = c == '\u{feff}' && at == 0;
+        match c.len_utf8() {
+            _ if !is_hidden(c) || is_line_end || is_mark => covered.push(c),
+            2 => covered.push('·'),
+            3 => covered.push('•'),
+            bytes => covered.push_str(&"?".repeat(bytes)),
+        }
+    }
+
+    covered
+}
 
 impl fmt::Display for DrawnProblem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        f.write_str(&show_hidden(&self.problem.message))
     }
 }
 
@@ -61,15 +96,16 @@ impl std::error::Error for DrawnProblem<'_> {}
 
 impl Diagnostic for DrawnProblem<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        let help = self.problem.help.as_deref()?;
+        Some(Box::new(show_hidden(help)))
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        (!self.0.place.source.shown().inner().is_empty()).then_some(self)
+        (!self.source.inner().is_empty()).then_some(self)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.0.place.span.clone();
+        let span = self.problem.place.span.clone();
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
     }
 }
@@ -82,15 +118,14 @@ impl SourceCode for DrawnProblem<'_> {
         before: usize,
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let source = &self.0.place.source;
-        let read = source.shown().read_span(span, before, after)?;
+        let read = self.source.read_span(span, before, after)?;
         if (before, after) != (0, 0) {
             return Ok(read);
         }
 
-        let (line, column) = self.0.place.line_and_column();
+        let (line, column) = self.problem.place.line_and_column();
         Ok(Box::new(MietteSpanContents::new_named(
-            source.name().to_owned(),
+            self.source.name().to_owned(),
             read.data(),
             *read.span(),
             line.saturating_sub(1) as usize,
@@ -113,13 +148,41 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
     let mut out = String::new();
     for problem in problems.iter() {
         let (line, column) = problem.place.line_and_column();
-        let name = problem.place.source.name();
+        let name = show_hidden(problem.place.source.name());
         out.push_str(&format!("{name}:{line}:{column}: {}\n", problem.code));
-        if handler.render_report(&mut out, &DrawnProblem(problem)).is_err() {
-            out.push_str(&format!("{}\n", problem.message));
+        if handler.render_report(&mut out, &DrawnProblem::new(problem)).is_err() {
+            out.push_str(&format!("{}\n", show_hidden(&problem.message)));
         }
         out.push('\n');
     }
 
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{ConfigSource, ProblemCode, SourceRange};
+
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_config_controls_the_terminal() {
+        let hostile = "a\u{1b}[31m\u{9b}2J\u{202e}";
+        let source = ConfigSource::new(format!("{hostile}.toml"), format!("name = {hostile}\r\n"));
+        let place = SourceRange::new(&source, 7..8);
+        let problem = ConfigProblem::new(ProblemCode::MissingKey, &place, hostile).help(hostile);
+        let drawn = draw(&problem.into(), ascii());
+        let is_active = |c: &char| *c != '\n' && is_hidden(*c);
+        assert_eq!(drawn.chars().find(is_active), None, "{drawn:?}");
+        assert!(drawn.contains("name = a?[31m·2J•"), "{drawn}");
+        assert!(drawn.contains("help: a\\u{1b}[31m\\u{9b}2J\\u{202e}"), "{drawn}");
+    }
+
+    #[test]
+    fn a_covered_text_keeps_its_bytes_and_its_lines() {
+        let text = "\u{feff}a = 1\r\nb\tc\rd \u{e0041}é";
+        let shown = covered(text);
+        assert_eq!(shown, "\u{feff}a = 1\r\nb\tc?d ????é");
+        assert_eq!(shown.len(), text.len());
+    }
 }

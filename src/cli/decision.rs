@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -14,7 +15,7 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index;
 use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, partitions_in};
+use crate::journal::{Error, partition_in, partitions_in};
 use crate::limits;
 use crate::organism::operator;
 use crate::service::signing::{self, OperatorSigner};
@@ -22,58 +23,88 @@ use crate::service::{self, DecisionRequest, ServiceClient, ServiceTransport, Sub
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::CommandFailure;
-use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, socket_in};
+use super::organism_reach::{self, OrganismReach, handshake_in, note_journals_read, socket_in};
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
-/// the calls wait for an approval or for an answer. Covers the journals of all partitions in
-/// `data`. For each partition, queries the running organism. If no organism responds, reads the
-/// partition's journal instead.
+/// the calls wait for an approval or for an answer. Covers all partitions of this command's config.
+/// If the config has one partition or does not load, covers the journals in `data`. Queries the
+/// pump of each partition: through the organism on this machine or, with several partitions, over
+/// NATS. If a pump does not respond, reads the partition's journal instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
-    let mut refused = None;
-    let located = runtime.block_on(socket.locate());
-    let is_found = located.unwrap_or_else(|error| {
-        refused = Some(error);
-        false
-    });
-    let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
-    let mut page = HeldPage { calls: Vec::new(), all: 0 };
-    let mut is_read = false;
-
-    for (partition, journal) in partitions_in(data) {
-        let query = async {
-            let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
-            match timeout(limits::HELD_CALLS_TIMEOUT, query).await.ok()? {
-                Ok(held) => Some(held),
-                Err(service::Error::Lost | service::Error::Stopped) => None,
-                Err(error) => {
-                    refused = Some(error);
-                    None
-                }
-            }
-        };
-        if let Some(held) = runtime.block_on(query) {
-            page = page.merged(HeldPage::of(held, hold, most), most);
-            continue;
+    let config = organism_reach::partitioned_config(data);
+    let journals: Vec<_> = match &config {
+        Some(config) => {
+            let partitions = 0..config.partitions();
+            partitions.map(|partition| (Some(partition), partition_in(data, partition))).collect()
         }
-        match held_on_record(&journal, hold, most) {
+        None => partitions_in(data),
+    };
+
+    let (client, mut refused) = match (runtime.block_on(socket.locate()), config) {
+        (Err(error), _) => (None, Some(error)),
+        (Ok(_), Some(config)) => (Some(ServiceClient::of_partitions(config, socket)), None),
+        (Ok(true), None) => {
+            (Some(ServiceClient::new(data, ServiceTransport::Socket(socket))), None)
+        }
+        (Ok(false), None) => (None, None),
+    };
+    // The queries run concurrently, so that the time-outs of several missing pumps do not add up.
+    let queries = journals
+        .iter()
+        .map(|(partition, _)| held_by_pump(client.as_ref(), partition.unwrap_or_default()));
+    let responses = runtime.block_on(join_all(queries));
+
+    let mut page = HeldPage { calls: Vec::new(), all: 0 };
+    let mut read = Vec::new();
+    for ((partition, journal), response) in journals.into_iter().zip(responses) {
+        match response {
+            Ok(Some(held)) => {
+                page = page.merged(HeldPage::of(held, hold, most), most);
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => refused = Some(error),
+        }
+
+        match (held_on_record(&journal, hold, most), partition) {
+            (Err(Error::Missing { .. }), Some(partition)) => note!(
+                "note: no pump of partition {partition} responds, and this host has no copy of its \
+                 journal: calls that wait there are not listed"
+            ),
             // There are no held calls in a journal that does not exist.
-            Err(Error::Missing { .. }) => {}
-            held => {
+            (Err(Error::Missing { .. }), None) => {}
+            (held, _) => {
                 page = page.merged(held.map_err(journal_target::failed)?, most);
-                is_read = true;
+                read.push((partition, journal));
             }
         }
     }
 
-    if is_read {
-        note_read_once(data, refused.as_ref());
+    if !read.is_empty() {
+        note_journals_read(data, &read, refused.as_ref(), client.is_some());
     }
 
     Ok(page)
+}
+
+/// Queries the pump of a partition for its held calls. Returns `None` without a client, and if no
+/// pump responds.
+async fn held_by_pump(
+    client: Option<&ServiceClient>,
+    partition: u32,
+) -> Result<Option<Vec<HeldCall>>, service::Error> {
+    use service::Error::{Lost, NoPump, Stopped};
+
+    let Some(client) = client else { return Ok(None) };
+    match timeout(limits::HELD_CALLS_TIMEOUT, client.held_calls(partition)).await {
+        Ok(Ok(held)) => Ok(Some(held)),
+        Err(_) | Ok(Err(Lost | Stopped | NoPump { .. })) => Ok(None),
+        Ok(Err(error)) => Err(error),
+    }
 }
 
 /// Reads the oldest held calls of one journal, at most `most` of them. If the journal has an

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::config_error_carets;
+use super::render::show_hidden;
 use crate::{journal, organism, service};
 
 /// The result of a command. Its number is the exit code of the process.
@@ -58,7 +59,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
     let text = describe(error);
     if !text.is_empty() {
-        note!("organism: {text}");
+        note!("organism: {}", show_hidden(&text));
     }
 
     code(error).into()

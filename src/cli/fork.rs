@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::audit::{ForkPoint, MessageView, answered_listeners, is_answered_from_record};
 use crate::config::{Config, nearest};
 use crate::envelope::MessageKind;
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::organism::{OrganismClient, operator};
 use crate::service::signing::OperatorSigner;
 use crate::service::{ForkRequest, OpenedFork};
@@ -21,6 +21,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::message_lookup;
 use super::money;
+use super::permitted_names::{note_permitted, permitted_names};
 use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, worse};
 
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
     /// Maximum money of the fork, in the currency of the config.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     money: Option<f64>,
     /// Note on the fork, which goes on record.
     #[arg(long, default_value = "")]
@@ -101,7 +102,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }),
         ..ForkRequest::at(&point, point.source.thread.clone())
     };
-    let forking = fork(config, request, signer.as_ref(), &args);
+    let turn = point.turn.as_ref().map(|turn| &turn.agent);
+    let permitted = permitted_names(&config.contracts, turn.unwrap_or(&request.client));
+    let forking = fork(config, request, signer.as_ref(), &permitted, &args);
     startup::runtime()?.block_on(forking)
 }
 
@@ -235,6 +238,7 @@ async fn fork(
     config: Config,
     mut request: ForkRequest,
     signer: Option<&OperatorSigner>,
+    permitted: &[PayloadName],
     args: &Args,
 ) -> anyhow::Result<ExitCode> {
     let organism = OrganismClient::open(config).await?;
@@ -255,7 +259,7 @@ async fn fork(
                 if args.json {
                     print_json(None, &update);
                 } else {
-                    print_plain(&update, is_group);
+                    print_plain(&update, true, is_group);
                 }
             });
             if wait { waiting.await } else { Ok(()) }
@@ -267,6 +271,9 @@ async fn fork(
     organism.close().await?;
     let forked = forked?;
     waited?;
+    if let Err(refusal) = &forked {
+        note_permitted(refusal, permitted);
+    }
     decision::ruled(forked.as_ref().err().cloned())?;
     if is_own && args.no_wait {
         note!("no organism was running; the work of the fork goes on with `organism run`");

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::audit::VerifyOptions;
+use crate::audit::{self, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, ProofSettings, StoredConfigError};
 use crate::ids::ThreadId;
 use crate::journal::sqlite::JournalReader;
@@ -133,6 +133,25 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)
+}
+
+/// Fails if no selected journal has a record of the thread.
+pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<()> {
+    for reader in readers_of(place, thread)? {
+        let head = reader.head(&thread.root()).map_err(|error| failed_in(&reader, error))?;
+        if head.is_none() {
+            continue;
+        }
+        // The head belongs to the whole tree, so a subthread is looked for among the records.
+        let is_known = thread.is_root()
+            || audit::thread_timeline(&reader, thread, None)
+                .map_err(|error| failed_in(&reader, error))?
+                .is_some();
+        if is_known {
+            return Ok(());
+        }
+    }
+    Err(unknown(thread).into())
 }
 
 /// Makes a failure, as [`failed`] does, for an error in reading a journal. The failure names the

@@ -57,6 +57,7 @@ mod passphrase;
 mod past_prompt;
 mod pause;
 mod pause_action;
+mod permitted_names;
 mod promote;
 mod prompt;
 mod record;
@@ -84,6 +85,7 @@ mod thread_query;
 mod threads;
 mod trial;
 mod verify;
+mod waiting_message;
 mod web_view;
 mod workflow;
 

@@ -27,6 +27,12 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
+/// Returns the config file that `--config` of this command names; `None` if the command has no such
+/// option, or does not use its config.
+pub fn given() -> Option<&'static Path> {
+    GIVEN.get().map(Path::new)
+}
+
 /// Returns a space and the option that names the config of this command. Returns an empty text if
 /// this command has no `--config`.
 pub fn option() -> String {

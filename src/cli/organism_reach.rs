@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::config::{Config, ProjectFolders};
+use crate::config::{self, Config, ConfigEnvironment, ProjectFolders};
 use crate::ids::{Digest, Position};
+use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::organism::{self, OrganismClient, project};
 use crate::service::handshake::Handshake;
@@ -14,7 +15,7 @@ use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport, soc
 
 use super::exit::CommandFailure;
 use super::startup::{ConfigArg, runtime};
-use super::{CommandExit, journal_target};
+use super::{CommandExit, journal_target, named_config};
 
 /// How a command reaches an organism to send it a request of an operator, such as an approval or a
 /// retry.
@@ -110,6 +111,64 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
         "note: {reason}; this command reads the journal in {} in its present state",
         data.display()
     );
+}
+
+/// Prints a note that the command has read `journals` instead of querying their pumps. Each journal
+/// has the number of its partition. If the journals are copies of streams, the note states where
+/// each copy ends, because a pump on another host may have recorded more. `refused` is the error of
+/// the query, if any, and `is_queried` states whether the command has queried the pumps.
+pub(super) fn note_journals_read(
+    data: &Path,
+    journals: &[(Option<u32>, PathBuf)],
+    refused: Option<&service::Error>,
+    is_queried: bool,
+) {
+    let copies = journals.iter();
+    let ends = copies.filter_map(|(partition, journal)| end_of_copy(*partition, journal));
+    let ends: Vec<String> = ends.collect();
+    if ends.is_empty() {
+        note_read_once(data, refused);
+        return;
+    }
+
+    let reason = match refused {
+        Some(error) => error.to_string(),
+        None if is_queried => "no pump responds to this command".to_owned(),
+        None => "no organism runs on this host, and no pump was queried".to_owned(),
+    };
+    note!(
+        "note: {reason}; this command reads this host's copy of the journal in {}, up to {}; a \
+         pump on another host may have recorded more",
+        data.display(),
+        ends.join(", ")
+    );
+}
+
+/// Describes the last record of a journal. Returns `None` if the journal is no copy of a stream, or
+/// cannot be read.
+fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
+    let reader = JournalReader::open(journal).ok()?;
+    if !reader.is_projection().ok()? {
+        return None;
+    }
+
+    let last = reader.last().ok()?;
+    let time = reader.record(last).ok()??.record.time;
+    let number = last.0;
+    Some(match partition {
+        Some(partition) => format!("record {number} of {time} in partition {partition}"),
+        None => format!("record {number} of {time}"),
+    })
+}
+
+/// Returns the config of this command if it has several partitions and its journals are in `data`.
+/// With this config, a command can query the pumps of all partitions over NATS. Returns `None` if
+/// the config cannot be loaded.
+pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
+    let around = ConfigEnvironment::of_process();
+    let file = config::locate(named_config::given(), &around).ok()?;
+    let config = config::load_without_keys(&file, &around).ok()?;
+    (config.partitions() > 1 && config.data == data).then_some(config)
 }
 
 /// Follows the journals in `data` through the organism that runs on them, as

@@ -5,7 +5,7 @@ use crate::ids::{ListenerName, ThreadId};
 use crate::organism::{PromptPreview, TurnOnRecord};
 
 use super::exit::{CommandExit, CommandFailure};
-use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
+use super::journal_target::{JournalTarget, failed_stored, readers_of, require_thread, unknown};
 use super::startup::ConfigArg;
 
 /// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. For a turn
@@ -28,6 +28,7 @@ pub fn past_prompt(
         }
     }
 
+    require_thread(place, thread)?;
     let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }

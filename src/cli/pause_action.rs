@@ -156,19 +156,21 @@ fn print(verb: PauseVerb, target: &PauseTarget, count: usize, result: &Partition
     let (partition, result) = result;
     let Ok(PauseReport { is_changed, in_flight }) = result else { return };
     let what = match target {
-        PauseTarget::All => "everything".to_owned(),
-        PauseTarget::Listener(listener) => listener.to_string(),
-        PauseTarget::Thread(thread) => thread.to_string(),
+        PauseTarget::All => "everything",
+        PauseTarget::Listener(_) | PauseTarget::Thread(_) => target_name(target),
     };
     let place = if count > 1 { format!(" (partition {partition})") } else { String::new() };
     let text = match (verb, is_changed) {
         (PauseVerb::Pause, true) => {
-            "is paused: nothing more is handed over until `organism resume`"
+            let name = target_name(target);
+            format!("is paused: nothing more is handed over until `organism resume {name}`")
         }
-        (PauseVerb::PauseAndCancel, true) => "is paused, and its work in flight is being cancelled",
-        (PauseVerb::Pause | PauseVerb::PauseAndCancel, false) => "was paused already",
-        (PauseVerb::Resume, true) => "is resumed",
-        (PauseVerb::Resume, false) => "was not paused",
+        (PauseVerb::PauseAndCancel, true) => {
+            "is paused, and its work in flight is being cancelled".to_owned()
+        }
+        (PauseVerb::Pause | PauseVerb::PauseAndCancel, false) => "was paused already".to_owned(),
+        (PauseVerb::Resume, true) => "is resumed".to_owned(),
+        (PauseVerb::Resume, false) => "was not paused".to_owned(),
     };
     let flight = match (verb, in_flight) {
         (PauseVerb::Resume, _) | (_, 0) => String::new(),
@@ -176,6 +178,15 @@ fn print(verb: PauseVerb, target: &PauseTarget, count: usize, result: &Partition
         (PauseVerb::Pause, n) => format!("; deliveries in flight that end by themselves: {n}"),
     };
     note!("{what}{place} {text}{flight}");
+}
+
+/// Returns a target as the command line names it.
+fn target_name(target: &PauseTarget) -> &str {
+    match target {
+        PauseTarget::All => "all",
+        PauseTarget::Listener(listener) => listener.as_str(),
+        PauseTarget::Thread(thread) => thread.as_str(),
+    }
 }
 
 fn print_json(

@@ -7,10 +7,12 @@ use serde_json::{Value as Json, json};
 use crate::ids::ListenerName;
 use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
-use crate::organism::{PromptComparison, PromptPreview, TurnSelector, preview, request_text};
+use crate::organism::{
+    Error, PromptComparison, PromptPreview, TurnSelector, preview, request_text,
+};
 
 use super::exit::{CommandExit, CommandFailure};
-use super::journal_target::{JournalTarget, known};
+use super::journal_target::{JournalTarget, known, require_thread};
 use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, put, put_json};
 use super::startup::ConfigArg;
@@ -78,7 +80,11 @@ fn to_come(
     }
 
     let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
-    Ok(preview(config, agent, turn)?)
+    let shown = preview(config, agent, turn);
+    if let (Err(Error::Preview { .. }), TurnSelector::Next(thread)) = (&shown, turn) {
+        require_thread(place, thread)?;
+    }
+    Ok(shown?)
 }
 
 fn value(shown: &PromptPreview) -> Json {

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use crate::thread::Decision;
+use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
-use super::startup::{self, ConfigArg};
+use super::startup::ConfigArg;
+use super::waiting_message;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -15,7 +16,8 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The held call, as listed by `organism approvals` or `organism answer`.
+    /// The held call, as listed by `organism approvals` or `organism answer`, or the beginning of
+    /// its id.
     #[arg(required_unless_present = "all_from")]
     message: Option<String>,
     /// Refuse all calls of this thread and its subthreads that wait for an approval.
@@ -38,7 +40,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(CommandExit::Done.into());
     }
 
-    let message = startup::message(args.message.as_deref().unwrap_or_default())?;
+    let id = args.message.as_deref().unwrap_or_default();
+    let message = waiting_message::find(reach.data(), id, &[Hold::Approval, Hold::Answer])?;
     let refuse = Decision::Refuse { reason: args.reason };
     decision::decide(reach, message, refuse, &args.decision, args.json)?;
     note!("{message}: refused");

@@ -240,9 +240,10 @@ fn report_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) 
 }
 
 fn report_stopping(reason: &str) {
+    let patience = limits::DRAIN_TIMEOUT;
     note!(
-        "stopping on {reason}: deliveries in flight are finished, waiting calls remain in the \
-           journal"
+        "stopping on {reason}: deliveries in flight may end within {patience:?}, waiting calls \
+         remain in the journal"
     );
 }
 

@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use crate::audit::{self, SearchRequest, SearchResult, SearchedItem};
-use crate::envelope::{Disposition, MessageKind};
+use crate::envelope::{Disposition, MessageKind, RefusalRule};
 use crate::index::{HitCount, SearchFilter, check_words};
 use crate::limits;
 use crate::schema::check_expression;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
-use super::journal_target::{JournalTarget, known};
+use super::journal_target::{self, JournalTarget, known};
 use super::render::{self, RenderOutput, put, put_json};
+use super::startup;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -62,7 +63,13 @@ pub struct Args {
     #[arg(long, value_name = "EXPRESSION")]
     xpath: Option<String>,
     /// Maximum number of results; the newest are shown.
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 50,
+        value_name = "N",
+        value_parser = startup::at_least_one,
+        allow_negative_numbers = true
+    )]
     limit: usize,
     /// Show only the number of results. Counts all results, even if there are more than 10,000.
     #[arg(long)]
@@ -82,13 +89,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;
     let partitions = results.len();
     let result = merged(results, args.limit);
+    if let (HitCount::Exact(0), Some(thread)) = (result.total, &request.filter.within) {
+        journal_target::require_thread(&args.place, thread)?;
+    }
     if args.count {
         put(&format!("{}\n", result.total.number()))?;
     } else {
         show(&args, &result)?;
     }
 
-    note_end(result.total, partitions);
+    note_end(result.total, partitions, !request.filter.words.is_empty());
     match result.total.number() {
         0 => Ok(CommandExit::WorkflowFailed.into()),
         _ => Ok(CommandExit::Done.into()),
@@ -96,8 +106,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a note if nothing matches, or if older payloads were not read. The notes go to standard
-/// error, so that they are printed with `--json`, too.
-fn note_end(total: HitCount, partitions: usize) {
+/// error, so that they are printed with `--json`, too. `has_words` states whether the search was
+/// for words.
+fn note_end(total: HitCount, partitions: usize, has_words: bool) {
     let place = if partitions > 1 { " of each partition" } else { "" };
     let read = format!(
         "the newest {} messages and refusals{place} that the other options leave",
@@ -106,6 +117,7 @@ fn note_end(total: HitCount, partitions: usize) {
     let next = "to find older matches, pass --until, --since or --thread; `--count` reads all, and \
                 prints their number";
     match total {
+        HitCount::Exact(0) if !has_words => note!("nothing matches"),
         HitCount::Exact(0) => {
             note!("nothing matches; a part of a word is found with `*` at its end, or --substring");
         }
@@ -122,6 +134,8 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
     one_of("--kind", args.kind.as_deref(), &[&kinds[..], &["refusal"]].concat())?;
     let dispositions = Disposition::ALL.map(Disposition::as_str);
     one_of("--disposition", args.disposition.as_deref(), &dispositions)?;
+    let rules = RefusalRule::ALL.map(RefusalRule::code);
+    one_of("--rule", args.rule.as_deref(), &rules)?;
     let is_bounded = args.thread.is_some() || args.since.is_some() || args.until.is_some();
     if args.substring.is_some() && !is_bounded {
         let text = "--substring reads every payload: pass --thread, --since or --until as well, or \

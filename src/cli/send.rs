@@ -16,6 +16,7 @@ use crate::trace::TraceParent;
 use super::CommandExit;
 use super::exit::CommandFailure;
 use super::named_config;
+use super::permitted_names::{note_permitted, permitted_names};
 use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, worse};
 
@@ -103,6 +104,7 @@ async fn send_one(
     submission: SubmitRequest,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    let permitted = permitted_names(&config.contracts, &submission.client);
     let organism = OrganismClient::open(config).await?;
 
     let mut exit = CommandExit::Done;
@@ -121,7 +123,10 @@ async fn send_one(
             match (json, &sent, &thread) {
                 (true, ..) => print_json(None, &sent),
                 (false, SubmitUpdate::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
-                (false, ..) => print_plain(&sent, is_group),
+                (false, ..) => print_plain(&sent, wait, is_group),
+            }
+            if let (SubmitUpdate::Refused { refusal, .. }, false) = (&sent, json) {
+                note_permitted(refusal, &permitted);
             }
         })
         .await;

@@ -11,7 +11,7 @@ use crate::children;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
-use crate::ids::{Digest, ListenerName, MessageId};
+use crate::ids::{Digest, ListenerName};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::{self, project};
@@ -208,14 +208,6 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "write a number of at least 1".to_owned())
-}
-
-/// Parses a message id from the command line.
-pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
-    let parsed = text.parse();
-    parsed.map_err(|e: crate::ids::IdError| {
-        CommandFailure::new(CommandExit::Usage, e.to_string()).into()
-    })
 }
 
 /// Reads a file, or standard input if the path is `-`. Does not check the bytes: the gate refuses

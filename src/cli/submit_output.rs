@@ -23,18 +23,28 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
     if a == CommandExit::Done { b } else { a }
 }
 
-/// Prints the result to stdout, and all other updates to stderr. If `is_group` is set, several
-/// listeners reply, so each reply is printed with the name of its sender. A fault is printed
-/// without a name, because its text already names the listener.
-pub fn print_plain(sent: &SubmitUpdate, is_group: bool) {
+/// Prints the result to stdout, and all other updates to stderr. `wait` states whether the command
+/// waits for the result. If `is_group` is set, several listeners reply, so each reply is printed
+/// with the name of its sender. A fault is printed without a name, because its text already names
+/// the listener.
+pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
     if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");
     }
 
     match sent {
         SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
+        SubmitUpdate::Accepted { thread, again: true, .. } if wait => {
+            note!(
+                "thread {thread}; this key was used before: nothing is sent again, and the result \
+                 of the first request follows"
+            );
+        }
         SubmitUpdate::Accepted { thread, again: true, .. } => {
-            note!("thread {thread}; this key was used before, its recorded result follows");
+            note!(
+                "thread {thread}; this key was used before: nothing is sent again; `organism \
+                 thread {thread}` shows how far the first request is"
+            );
         }
         SubmitUpdate::Refused { refusal, .. } => {
             note!("refused: {refusal}");

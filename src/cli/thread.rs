@@ -34,7 +34,12 @@ pub struct Args {
     from_seq: Option<u64>,
     /// Show a page of about N events, including those of subthreads. The number is not exact,
     /// because every page ends before a message. Default: 500, and all with --json.
-    #[arg(long, value_name = "N", value_parser = startup::at_least_one)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = startup::at_least_one,
+        allow_negative_numbers = true
+    )]
     limit: Option<usize>,
     /// Show the last page.
     #[arg(long, conflicts_with = "from_seq")]
@@ -69,6 +74,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         })?,
     };
     let at = args.at.as_deref().map(moment).transpose()?;
+    if let Some(RecordedMoment::Position(position)) = at {
+        require_position(&args.place, &thread, position)?;
+    }
 
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
@@ -164,6 +172,27 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
         CommandFailure::new(CommandExit::Usage, text)
     })?;
     Ok(RecordedMoment::Time(time))
+}
+
+/// Fails if `position` is behind the last record of each journal that may have records of the
+/// thread.
+fn require_position(
+    place: &JournalTarget,
+    thread: &ThreadId,
+    position: Position,
+) -> anyhow::Result<()> {
+    let readers = journal_target::readers_of(place, thread)?;
+    let mut last = Position(0);
+    for reader in &readers {
+        let here = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
+        last = last.max(here);
+    }
+    if readers.is_empty() || position <= last {
+        return Ok(());
+    }
+
+    let text = format!("position {position} is not on record; the last is {last}");
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
 fn event_class(text: &str) -> Result<EventClass, String> {

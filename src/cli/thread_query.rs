@@ -114,7 +114,10 @@ fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
             }
             "since" => filter.since = Some(indexed::moment(value)?),
             "until" => filter.until = Some(indexed::moment(value)?),
-            "cost-over" => filter.cost_over = Some(amount(value)?),
+            "cost-over" => {
+                let wrong = |why| usage(format!("--threads cost-over={value}: {why}"));
+                filter.cost_over = Some(amount(value).map_err(wrong)?);
+            }
             "errors" => filter.has_errors = flag(name, value)?,
             "needs-you" => filter.needs_person = flag(name, value)?,
             _ => {
@@ -134,10 +137,10 @@ fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
     Ok(filter)
 }
 
-fn amount(text: &str) -> anyhow::Result<Money> {
+/// Parses an amount of money from the command line.
+pub fn amount(text: &str) -> Result<Money, String> {
     let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
-    let amount = amount.map(Money::of_units);
-    amount.ok_or_else(|| usage(format!("--threads cost-over={text}: it is an amount such as 0.50")))
+    amount.map(Money::of_units).ok_or_else(|| "it is an amount such as 0.50".to_owned())
 }
 
 fn flag(name: &str, text: &str) -> anyhow::Result<bool> {

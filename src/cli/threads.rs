@@ -13,6 +13,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::JournalTarget;
 use super::render::{RenderOutput, clean, duration, put, put_json, table};
+use super::{startup, thread_query};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -43,8 +44,13 @@ pub struct Args {
     payload: Option<String>,
     /// List only trees whose model calls cost more than this, in the currency of the config's
     /// prices.
-    #[arg(long, value_name = "AMOUNT")]
-    cost_over: Option<f64>,
+    #[arg(
+        long,
+        value_name = "AMOUNT",
+        value_parser = thread_query::amount,
+        allow_negative_numbers = true
+    )]
+    cost_over: Option<Money>,
     /// List only trees in which an attempt or a call failed.
     #[arg(long)]
     errors: bool,
@@ -55,7 +61,13 @@ pub struct Args {
     #[arg(long)]
     wide: bool,
     /// Maximum number of trees; those with the newest records are listed, newest last.
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 20,
+        value_name = "N",
+        value_parser = startup::at_least_one,
+        allow_negative_numbers = true
+    )]
     limit: usize,
     /// List the next older page of trees. CURSOR is the value that the output of the newer page
     /// names: a position such as 1200, or with several partitions the position of each, such as
@@ -139,7 +151,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             filter != TreeFilter { is_without_organism: !args.all, ..TreeFilter::default() };
         if args.before.is_some() {
             note!("no threads before this cursor; `organism threads` alone lists the newest");
-        } else if is_filtered || limit == 0 {
+        } else if is_filtered {
             note!("no thread matches these conditions; `organism threads` alone lists the newest");
         } else {
             note!("no threads to list; `organism send` starts one");
@@ -198,7 +210,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
         listener: args.listener.clone(),
         agent: args.agent.clone(),
         payload: args.payload.clone(),
-        cost_over: args.cost_over.map(Money::of_units),
+        cost_over: args.cost_over,
         has_errors: args.errors,
         needs_person: args.needs_you,
         words,

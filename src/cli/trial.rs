@@ -48,7 +48,7 @@ pub struct Args {
     /// Let models answer prompts for which no answer is recorded, up to this amount of money for
     /// all threads together. The amount is in the currency of the config CONFIG, under which the
     /// threads run.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     money: Option<f64>,
     /// Deliver calls to this listener, with real effects, if no result is recorded for them.
     /// Without this option, such a call ends as `not-recorded`.

@@ -61,6 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         journal_target::state_dir(&args.place)?
     };
 
+    require_copies(&args.checkpoint)?;
     let settings = journal_target::proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
         let text = format!(
@@ -116,6 +117,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ProofVerdict::Broken => CommandExit::ChainBroken,
     }
     .into())
+}
+
+/// Fails if one of the files with copies of checkpoints cannot be reached. A missing file is no
+/// evidence about the journal, so it must not count as one that contradicts the journal.
+fn require_copies(files: &[PathBuf]) -> anyhow::Result<()> {
+    for file in files {
+        std::fs::metadata(file).map_err(|error| {
+            let text = format!("the checkpoints in {} cannot be read: {error}", file.display());
+            CommandFailure::new(CommandExit::Unavailable, text)
+        })?;
+    }
+    Ok(())
 }
 
 /// Access to the JetStream streams of the journal. `--stream` compares the local copy of each

@@ -17,7 +17,8 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table whose keys the author chooses and whose values are strings.
     Free,
-    /// A table or a list that has a structure of its own. No override can change such a value.
+    /// A table or a list that has a structure of its own. An override can only replace a value that
+    /// the file has within it.
     Nested,
 }
 

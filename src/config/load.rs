@@ -18,7 +18,8 @@ use super::{
     AgentSpec, AlertsConfig, Config, ConfigEnvironment, ConfigProblems, ConfigSource,
     ConfiguredWorkflow, MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig,
     StoredConfig, agents, budgets, effective, file, keys, models, names, overrides, program,
-    remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo, workflows,
+    remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo, withheld,
+    workflows,
 };
 
 /// Reads the sections of the config file, with overrides from the environment. Each section is
@@ -336,6 +337,7 @@ fn load_with(
 
     Ok(Config {
         stored: stored_config(&text, &sections, &mut payloads, (path, &directory, around)),
+        withheld: withheld::withheld(&sections, &models, &client_secrets, (&directory, around)),
         name: name.clone(),
         file: path.to_owned(),
         project,
@@ -346,7 +348,6 @@ fn load_with(
         storage,
         http: sections.http,
         telemetry,
-        collector_keys: sections.telemetry.withheld(around),
         alerts,
         directory,
         contracts,
@@ -356,7 +357,6 @@ fn load_with(
         client_secrets,
         clients_with_steps: with_steps(&sections.members),
         operators: sections.operators.keys(),
-        operator_variables: sections.operators.variables.clone(),
         nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
         models,

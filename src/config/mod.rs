@@ -47,6 +47,7 @@ mod telemetry;
 mod transports;
 mod tree;
 mod trial_source;
+mod unclosed;
 mod undo;
 mod variables;
 mod vocabulary;
@@ -133,9 +134,6 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// The collector to which spans are exported; `None` if spans are not exported.
     pub telemetry: Option<TelemetryConfig>,
-    /// Names of environment variables with keys for the collector that receives spans. Listeners do
-    /// not inherit these variables, even if no spans are exported.
-    pub collector_keys: Vec<String>,
     /// Settings of alerts; `None` if the config has no section `[alerts]`.
     pub alerts: Option<Arc<AlertsConfig>>,
     pub contracts: Contracts,
@@ -150,8 +148,10 @@ pub struct Config {
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
-    /// Names of the environment variables from which operators' keys are read.
-    pub operator_variables: Vec<String>,
+    /// Names of environment variables with secrets, which listeners and the alert command do not
+    /// inherit. The list comes from the whole config, so an isolated copy without models and
+    /// servers hides the same variables.
+    pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,

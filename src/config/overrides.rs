@@ -2,8 +2,9 @@
 //!
 //! Names are written in capitals with `_` for `-`. An override may change a member that the file
 //! declares, such as an agent, but adds no member. An override that matches nothing is reported as
-//! a problem, so that typos are noticed. In `[payloads]`, where the author chooses the keys, an
-//! override only replaces an existing string.
+//! a problem, so that typos are noticed. In `[payloads]`, and within keys that have a structure of
+//! their own, such as `goals` of a workflow and `undo` of a listener, an override only replaces an
+//! existing value.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -44,7 +45,7 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     let section = SECTIONS.into_iter().find(|section| section.name == section_name)?;
     let source = source_of(variable, value);
     if section.keys.is_empty() {
-        return replace_text(root.get_mut(section.name)?, parts, variable, value);
+        return replace_value(root.get_mut(section.name)?, parts, variable, value);
     }
 
     let mut table = table_at(root, section.name, &source, section.member.is_none())?;
@@ -57,11 +58,12 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
 
     let key = parts.next()?.to_ascii_lowercase();
     let kind = section.kind(&key)?;
+    if kind == KeyKind::Nested {
+        return replace_value(table.get_mut(&key)?, parts, variable, value);
+    }
+
     let inner = parts.next();
-    if kind == KeyKind::Nested
-        || parts.next().is_some()
-        || inner.is_some() != (kind == KeyKind::Free)
-    {
+    if parts.next().is_some() || inner.is_some() != (kind == KeyKind::Free) {
         return None;
     }
 
@@ -83,10 +85,10 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the string at `path` beneath `node`, in a section whose keys the author chooses.
-/// Returns `None` if there is no string at `path`, because an override must not add a key to such a
-/// section.
-fn replace_text<'p>(
+/// Replaces the value at `path` beneath `node`, where the author chooses some of the keys. Returns
+/// `None` if there is no value at `path` that an override can replace, because an override must not
+/// add a key there.
+fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
     variable: &str,
@@ -98,17 +100,32 @@ fn replace_text<'p>(
         node = &mut entry.node;
     }
 
-    if !matches!(node.value, TomlValue::Text(_)) {
-        return None;
-    }
-
+    let kind = replaceable_kind(&node.value, value)?;
     let source = if node.private {
         ConfigSource::hidden(variable, value)
     } else {
         source_of(variable, value)
     };
-    *node = self::node(&source, KeyKind::Text, value, node.private);
+    *node = self::node(&source, kind, value, node.private);
     Some(())
+}
+
+/// Returns the type of the value that replaces `old` if the override is the text `new`. Returns
+/// `None` if no override can replace `old`, such as a table or a list of tables.
+fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
+    match old {
+        TomlValue::Text(_) => Some(KeyKind::Text),
+        TomlValue::Integer(_) | TomlValue::Number(_) if new.parse::<i64>().is_ok() => {
+            Some(KeyKind::Integer)
+        }
+        TomlValue::Integer(_) | TomlValue::Number(_) => Some(KeyKind::Number),
+        TomlValue::Flag(_) => Some(KeyKind::Flag),
+        TomlValue::List(items) => {
+            let is_text = |item: &TomlNode| matches!(item.value, TomlValue::Text(_));
+            items.iter().all(is_text).then_some(KeyKind::List)
+        }
+        TomlValue::Table(_) | TomlValue::Other => None,
+    }
 }
 
 /// Returns the environment variable as a [`ConfigSource`], so that error messages can point to the
@@ -206,23 +223,16 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
 
 /// Returns the names of all environment variables that could override a key of this config.
 fn all(root: &TomlTable) -> Vec<String> {
-    let keys = |section: &KnownSection, before: String| -> Vec<String> {
-        section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()
-    };
-
     let sections = SECTIONS.into_iter().flat_map(|section| {
         let before = format!("{PREFIX}{}", shouted(section.name));
         if section.member.is_none() {
-            return keys(section, before);
+            return keys(section, &before);
         }
         match root.get(section.name).map(|node| &node.value) {
+            Some(TomlValue::Table(table)) if section.keys.is_empty() => values(table, &before),
             Some(TomlValue::Table(table)) => {
-                if section.keys.is_empty() {
-                    return texts(table, &before);
-                }
-
-                let names = table.entries.iter().map(|entry| shouted(&entry.key.value));
-                names.flat_map(|name| keys(section, format!("{before}__{name}"))).collect()
+                let members = table.entries.iter();
+                members.flat_map(|member| keys_of_member(section, member, &before)).collect()
             }
             _ => Vec::new(),
         }
@@ -230,16 +240,39 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// Returns the names of the environment variables that override the strings in `table` and in the
+/// Returns the names of the environment variables that override the keys of a section or of one of
+/// its members. `before` is the part of these names that stands for the section or the member.
+fn keys(section: &KnownSection, before: &str) -> Vec<String> {
+    let keys = section.keys.iter().filter(|(_, kind)| *kind != KeyKind::Nested);
+    keys.map(|(key, _)| format!("{before}__{}", shouted(key))).collect()
+}
+
+/// Returns the names of the environment variables that override a key of a member, or a value
+/// within such a key. `before` is the part of these names that stands for the member's section.
+fn keys_of_member(section: &KnownSection, member: &TomlEntry, before: &str) -> Vec<String> {
+    let before = format!("{before}__{}", shouted(&member.key.value));
+    let mut names = keys(section, &before);
+    if let TomlValue::Table(table) = &member.node.value {
+        let is_nested =
+            |entry: &&TomlEntry| section.kind(&entry.key.value) == Some(KeyKind::Nested);
+        let nested = table.entries.iter().filter(is_nested);
+        names.extend(nested.flat_map(|entry| values_of(entry, &before)));
+    }
+
+    names
+}
+
+/// Returns the names of the environment variables that override the values in `table` and in the
 /// tables within it. `before` is the part of these names that stands for `table`.
-fn texts(table: &TomlTable, before: &str) -> Vec<String> {
-    let of_entry = |entry: &TomlEntry| {
-        let name = format!("{before}__{}", shouted(&entry.key.value));
-        match &entry.node.value {
-            TomlValue::Text(_) => vec![name],
-            TomlValue::Table(inner) => texts(inner, &name),
-            _ => Vec::new(),
-        }
-    };
-    table.entries.iter().flat_map(of_entry).collect()
+fn values(table: &TomlTable, before: &str) -> Vec<String> {
+    table.entries.iter().flat_map(|entry| values_of(entry, before)).collect()
+}
+
+fn values_of(entry: &TomlEntry, before: &str) -> Vec<String> {
+    let name = format!("{before}__{}", shouted(&entry.key.value));
+    match &entry.node.value {
+        TomlValue::Table(inner) => values(inner, &name),
+        value if replaceable_kind(value, "").is_some() => vec![name],
+        _ => Vec::new(),
+    }
 }

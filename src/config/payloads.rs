@@ -10,7 +10,7 @@ use crate::contract::{
     AGENT_NAMESPACE, Approval, Contract, Contracts, Role, WORKFLOW_NAMESPACE, goal_answer,
 };
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{PayloadParameter, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
+use crate::schema::{SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
 use crate::shipped::SCHEMA_PREFIX;
 use crate::{envelope, system};
 
@@ -212,22 +212,16 @@ impl PayloadResolver {
 
     /// Decides which calls to a member need approval. If the config contains the setting `approval`
     /// for the member, this setting decides. Otherwise, no call needs approval, with one exception.
-    /// If a listener accepts a payload with the attribute `is_dangerous`, every call to the
-    /// listener needs approval unless the call's payload contains `is_dangerous="false"`.
+    /// If a listener accepts a payload that can contain the attribute `is_dangerous`, at any depth,
+    /// every call to the listener needs approval unless the call's payload contains
+    /// `is_dangerous="false"`.
     fn approval(
         &mut self,
         member: &DeclaredMember,
         accepts: &[Located<PayloadName>],
         problems: &mut ConfigProblems,
     ) -> Approval {
-        let has_flag = |name: &PayloadName| {
-            fn within(parameters: &[PayloadParameter]) -> bool {
-                let is_flag = |one: &PayloadParameter| one.attribute && one.name == Approval::FLAG;
-                parameters.iter().any(|one| is_flag(one) || within(&one.parameters))
-            }
-            within(&self.schemas.describe(name).parameters)
-        };
-
+        let has_flag = |name: &PayloadName| self.schemas.can_contain(name, Approval::FLAG);
         let flagged = match member.role {
             Role::Listener => accepts.iter().find(|name| has_flag(&name.value)),
             Role::Agent | Role::Client | Role::Human | Role::Workflow => None,
@@ -262,8 +256,8 @@ impl PayloadResolver {
             let (line, _) = place.line_and_column();
             self.notes.push(format!(
                 "listener {listener}: approval = \"never\" (line {line}) gives up the approval that \
-                 `{payload}` would have by default, as it has the attribute {}: every call runs at \
-                 once",
+                 `{payload}` would have by default, as it can contain the attribute {}: every call \
+                 runs at once",
                 Approval::FLAG
             ));
         }

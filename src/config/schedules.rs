@@ -24,21 +24,23 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{duration, file};
 
-/// A schedule, as the config declares it.
+/// A schedule, as the config declares it. A value is `None` if it has a problem that is already
+/// reported. The other values of the schedule are still checked, so that all problems are reported
+/// at once.
 pub(super) struct DeclaredSchedule {
-    name: Located<ListenerName>,
-    times: ScheduleTimes,
+    name: Option<Located<ListenerName>>,
+    times: Option<ScheduleTimes>,
     /// Path of the file with the payload.
-    send: Located<ExpandedText>,
-    client: Located<ExpandedText>,
+    send: Option<Located<ExpandedText>>,
+    client: Option<Located<ExpandedText>>,
     missed: MissedPolicy,
     concurrency: u32,
 }
 
 const KEYS_OF_EVERY: [&str; 5] = ["every", "send", "as", "missed", "concurrency"];
 
-/// Reads one schedule. Reports every problem; returns `None` if the schedule has a problem.
-pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredSchedule> {
+/// Reads one schedule, and reports every problem.
+pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> DeclaredSchedule {
     let name = member_name(name, read);
     let times = times(read);
     let send = read.required_text("send", "\"the file of the payload\"");
@@ -46,11 +48,7 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Option
     let policies = [MissedPolicy::Once, MissedPolicy::Skip].map(|policy| (policy.as_str(), policy));
     let missed = read.choice("missed", &policies).unwrap_or_default();
     let concurrency = read.count32("concurrency", limits::SCHEDULE_RUNS_CEILING).unwrap_or(1);
-    let name = name?;
-    let times = times?;
-    let send = send?;
-    let client = client?;
-    Some(DeclaredSchedule { name, times, send, client, missed, concurrency })
+    DeclaredSchedule { name, times, send, client, missed, concurrency }
 }
 
 fn times(read: &mut TableReader<'_>) -> Option<ScheduleTimes> {
@@ -170,15 +168,19 @@ pub(super) fn schedules(
     });
     let declared = sections.schedules.iter();
     let found = declared.filter_map(|declared| {
-        let client = client(declared, sections, problems);
-        let payload = payload(declared, directory, problems);
+        let client = declared.client.as_ref().and_then(|name| client(name, sections, problems));
+        let send = declared.send.as_ref();
+        let payload = send.and_then(|send| payload(send, directory, problems));
+        let send = send?;
         let client = client?;
         let payload = payload?;
         let gate = gate.as_ref()?;
-        check_payload(declared, (&client, &payload), gate, problems)?;
+        check_payload(send, (&client, &payload), gate, problems)?;
+        let name = declared.name.as_ref()?;
+        let times = declared.times.clone()?;
         Some(Schedule {
-            name: ScheduleName(declared.name.value.clone()),
-            times: declared.times.clone(),
+            name: ScheduleName(name.value.clone()),
+            times,
             client,
             payload,
             missed: declared.missed,
@@ -189,12 +191,12 @@ pub(super) fn schedules(
 }
 
 fn client(
-    declared: &DeclaredSchedule,
+    declared: &Located<ExpandedText>,
     sections: &DeclaredSections,
     problems: &mut ConfigProblems,
 ) -> Option<ListenerName> {
-    let name = declared.client.value.value.as_str();
-    let written = &declared.client.value.written;
+    let name = declared.value.value.as_str();
+    let written = &declared.value.written;
     let members = &sections.members;
     let found = members.iter().find(|member| member.name.value.as_str() == name);
     if let Some(found) = found.filter(|member| member.role == Role::Client) {
@@ -215,39 +217,39 @@ fn client(
         Some(near) => format!("did you mean `{near}`?"),
         None => "add [clients.some-name] with the peers it may send to".to_owned(),
     };
-    let place = &declared.client.place;
+    let place = &declared.place;
     problems.push(ConfigProblem::new(ProblemCode::UnknownClient, place, message).help(help));
     None
 }
 
-/// Reads the file with the payload of a schedule. If the file cannot be read, reports this and
-/// returns `None`.
+/// Reads the file with the payload of a schedule. `send` is the path of the file. If the file
+/// cannot be read, reports this and returns `None`.
 fn payload(
-    declared: &DeclaredSchedule,
+    send: &Located<ExpandedText>,
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Option<String> {
-    let path = directory.join(&declared.send.value.value);
+    let path = directory.join(&send.value.value);
     match file::text(&path) {
         Ok(text) => Some(text),
         Err(reason) => {
-            let written = &declared.send.value.written;
+            let written = &send.value.written;
             let message = format!("the payload `{written}` cannot be read: {reason}");
             let help = match file::neighbour(&path) {
                 Some(near) => format!("did you mean `{near}` in the same directory?"),
                 None => "paths are relative to the config's directory".to_owned(),
             };
-            let place = &declared.send.place;
+            let place = &send.place;
             problems.push(ConfigProblem::new(ProblemCode::SendMissing, place, message).help(help));
             None
         }
     }
 }
 
-/// Returns `Some` if the client of the schedule may send the payload. If not, reports a problem and
-/// returns `None`.
+/// Returns `Some` if the client of the schedule may send the payload, which was read from the file
+/// `send`. If not, reports a problem and returns `None`.
 fn check_payload(
-    declared: &DeclaredSchedule,
+    send: &Located<ExpandedText>,
     (client, payload): (&ListenerName, &str),
     gate: &Gate,
     problems: &mut ConfigProblems,
@@ -257,25 +259,25 @@ fn check_payload(
         Err(refusal) => refusal,
     };
 
-    let written = &declared.send.value.written;
-    let (line, _) = declared.send.place.line_and_column();
+    let written = &send.value.written;
+    let (line, _) = send.place.line_and_column();
     let problem = match refusal.place {
         _ if refusal.rule == RefusalRule::NotInVocabulary => {
             let message = format!("no peer of `{client}` accepts the payload of `{written}`");
-            ConfigProblem::new(ProblemCode::SendRefused, &declared.send.place, message)
+            ConfigProblem::new(ProblemCode::SendRefused, &send.place, message)
                 .help(sendable(client, gate))
         }
         Some(place) => {
             let source = ConfigSource::new(written, payload);
             let place = SourceRange::of_line(&source, place.line, place.column);
             let message = format!("the payload is refused: {}", refusal.message);
-            let named = format!("it is named at {}:{line}", declared.send.place.source.name());
+            let named = format!("it is named at {}:{line}", send.place.source.name());
             ConfigProblem::new(ProblemCode::SendRefused, &place, message).help(named)
         }
         None => {
             let message = format!("the payload `{written}` is refused: {}", refusal.message);
             let help = "`organism schema show PAYLOAD` prints its form";
-            ConfigProblem::new(ProblemCode::SendRefused, &declared.send.place, message).help(help)
+            ConfigProblem::new(ProblemCode::SendRefused, &send.place, message).help(help)
         }
     };
 

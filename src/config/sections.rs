@@ -156,7 +156,7 @@ pub(super) fn read(
     each(root, &keys::OPERATORS, problems, |name, reader| operators.read(name, reader));
     let mut schedules = Vec::new();
     each(root, &keys::SCHEDULES, problems, |name, reader| {
-        schedules.extend(schedules::read(name, reader));
+        schedules.push(schedules::read(name, reader));
     });
 
     let unread = unread(root, &declared, &models);

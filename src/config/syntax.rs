@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source_text::{ConfigSource, SourceRange};
+use super::unclosed::{UnclosedPart, unclosed_part};
 
 pub(super) fn problems(
     source: &Arc<ConfigSource>,
@@ -14,9 +15,14 @@ pub(super) fn problems(
     let mut problems = ConfigProblems::default();
     let mut last_line = None;
     let mut doubled_table = None;
+    let unclosed = unclosed_part(text);
 
     for error in errors {
         let span = error.span().unwrap_or(text.len()..text.len());
+        // The parser takes what is behind an unclosed part for a part of it.
+        if unclosed.is_some_and(|part| span.start > last_position(part)) {
+            continue;
+        }
         let line = line_around(text, span.start);
         let table = header_of(text, line.start);
         let doubled = error.message().starts_with("duplicate key");
@@ -33,7 +39,30 @@ pub(super) fn problems(
         problems.push(problem(doubled, &place, error.message(), source.slice(line)));
     }
 
+    if let Some(problem) = unclosed.and_then(|part| unclosed_problem(source, part)) {
+        problems.push(problem);
+    }
     problems
+}
+
+/// Returns the last position at which an error does not follow from the unclosed part.
+const fn last_position(part: UnclosedPart) -> usize {
+    let (UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at)) = part;
+    at
+}
+
+/// Returns the problem that a list or an inline table is not closed. Returns `None` for a string,
+/// which the parser reports itself.
+fn unclosed_problem(source: &Arc<ConfigSource>, part: UnclosedPart) -> Option<ConfigProblem> {
+    let (at, message, help) = match part {
+        UnclosedPart::List(at) => (at, "this list is not closed", "write `]` after its last value"),
+        UnclosedPart::Table(at) => {
+            (at, "this inline table is not closed", "write `}` after its last value")
+        }
+        UnclosedPart::Text(_) => return None,
+    };
+    let place = SourceRange::new(source, at..at + 1);
+    Some(ConfigProblem::new(ProblemCode::Syntax, &place, message).help(help))
 }
 
 fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> ConfigProblem {

@@ -1,26 +1,48 @@
 //! Environment variables that are hidden from the processes of listeners.
 
-use super::{Config, ModelSpec, ProviderConfig};
+use std::path::Path;
+
+use super::sections::DeclaredSections;
+use super::{ClientSecret, ConfigEnvironment, ModelSpec, ProviderConfig};
 use crate::model::KeySource;
 use crate::nats;
 
 /// Variable that names the file with the passphrase of an operator's key.
 pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 
-impl Config {
-    /// Returns the names of variables that are hidden from listeners: variables with keys of models
-    /// and of the collector, the password of NATS, secrets of clients, and keys of operators. The
-    /// list always contains [`PASSPHRASE_FILE`]. A listener gets a hidden variable only if the
-    /// listener's own config section passes it on.
-    pub fn withheld(&self) -> Vec<String> {
-        let keys = self.models.iter().filter_map(key_variable);
-        let password = self.nats.as_ref().and_then(password_variable);
-        let secrets = self.client_secrets.iter().filter_map(|secret| secret.variable.clone());
-        let own = keys.chain(password).chain(secrets);
-        let operators = self.operator_variables.iter().cloned();
-        let passphrase = std::iter::once(PASSPHRASE_FILE.to_owned());
-        own.chain(self.collector_keys.iter().cloned()).chain(operators).chain(passphrase).collect()
-    }
+/// Returns the names of variables that are hidden from listeners: variables with keys of models and
+/// of the collector, the password of NATS, secrets of clients, keys of operators, and overrides
+/// with private values. The list always contains [`PASSPHRASE_FILE`]. A listener gets a hidden
+/// variable only if the listener's own config section passes it on.
+pub(super) fn withheld(
+    sections: &DeclaredSections,
+    models: &[ModelSpec],
+    client_secrets: &[ClientSecret],
+    (directory, around): (&Path, &ConfigEnvironment),
+) -> Vec<String> {
+    let keys = models.iter().filter_map(key_variable);
+    let servers = sections.storage.servers(directory, around);
+    let password = servers.as_ref().and_then(password_variable);
+    let secrets = client_secrets.iter().filter_map(|secret| secret.variable.clone());
+    let own = keys.chain(password).chain(secrets);
+    let collector = sections.telemetry.withheld(around);
+    let operators = sections.operators.variables.iter().cloned();
+    let overrides = around.variables.keys().filter(|name| is_private_override(name)).cloned();
+    let passphrase = std::iter::once(PASSPHRASE_FILE.to_owned());
+    own.chain(collector).chain(operators).chain(overrides).chain(passphrase).collect()
+}
+
+/// Whether `variable` overrides a value in a private table of the config: `env` of a listener,
+/// `env` of `[alerts]`, or `headers` of `[telemetry]`. The names of sections and keys may be in
+/// lower case, as in every override.
+fn is_private_override(variable: &str) -> bool {
+    let Some(path) = variable.strip_prefix("ORGANISM_") else { return false };
+    let path = path.to_ascii_uppercase();
+    let parts: Vec<&str> = path.split("__").collect();
+    matches!(
+        parts.as_slice(),
+        ["LISTENERS", _, "ENV", ..] | ["ALERTS", "ENV", ..] | ["TELEMETRY", "HEADERS", ..]
+    )
 }
 
 fn key_variable(model: &ModelSpec) -> Option<String> {
@@ -35,5 +57,30 @@ fn password_variable(servers: &nats::Options) -> Option<String> {
     match &servers.credentials {
         nats::NatsCredentials::Password { variable, .. } => variable.clone(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_private_override;
+
+    #[test]
+    fn only_overrides_of_private_tables_are_withheld() {
+        for private in [
+            "ORGANISM_LISTENERS__SEARCH__ENV__TOKEN",
+            "ORGANISM_listeners__SEARCH__env__TOKEN",
+            "ORGANISM_ALERTS__ENV__TOKEN",
+            "ORGANISM_TELEMETRY__HEADERS__AUTHORIZATION",
+        ] {
+            assert!(is_private_override(private), "{private}");
+        }
+        for public in [
+            "ORGANISM_LISTENERS__ENV__COMMAND",
+            "ORGANISM_LISTENERS__SEARCH__TIMEOUT",
+            "ORGANISM_ORGANISM__DATA",
+            "LISTENERS__SEARCH__ENV__TOKEN",
+        ] {
+            assert!(!is_private_override(public), "{public}");
+        }
     }
 }

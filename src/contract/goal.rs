@@ -66,6 +66,17 @@ pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
+/// End of the local name of the reply with which a workflow reports a failed run.
+pub const RUN_FAILED: &str = "-failed";
+
+/// Whether `payload` is the name of the reply with which `workflow` reports that a run failed.
+pub fn is_run_failure(workflow: &ListenerName, payload: &PayloadName) -> bool {
+    let workflow = workflow.as_str();
+    let namespace = payload.namespace.strip_prefix(WORKFLOW_NAMESPACE);
+    payload.local.strip_suffix(RUN_FAILED) == Some(workflow)
+        && namespace.and_then(|rest| rest.strip_prefix('/')) == Some(workflow)
+}
+
 /// Writes the schema of the payload that gives a goal to `agent`. The payload contains the text of
 /// the goal. Its attributes contain the name of the answer to a typed goal, and the permission to
 /// delegate tasks of the goal ([`GoalRoles`]).

@@ -1,12 +1,16 @@
-//! Finds the error message with which the pump's core ended a failed call. Also reads the code and
-//! the text of this message, which the index stores.
+//! Finds the error message with which the pump's core ended a failed call, and the reply with which
+//! a workflow reported a failed run. Also reads the code and the text of these messages, which the
+//! index stores.
 
 use std::borrow::Cow;
 
+use crate::contract::is_run_failure;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
+use crate::limits;
 use crate::system;
 use crate::thread::{Fact, Record};
+use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
 use super::words;
@@ -43,4 +47,32 @@ pub fn fault_word(fault: &Message) -> Cow<'_, str> {
 /// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text.
 pub fn fault_detail(fault: &Message) -> String {
     words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
+}
+
+/// Returns the reply in `record` with which a workflow reported that its run failed. The run must
+/// be the call `call` of a root thread. Returns `None` if the record has no such reply, or if the
+/// run is in a subthread: its failure is a result for the call that opened the subthread.
+pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
+    let (_, messages) = record.result_of(call)?;
+    messages.into_iter().find(|message| {
+        message.kind == MessageKind::Reply
+            && message.thread.is_root()
+            && is_run_failure(&message.from, &message.name)
+    })
+}
+
+/// Returns the code of a failed run, such as `timeout`, and the goal that failed with its reason.
+/// Without a code, for example because the reply was redacted, returns the local name of the reply.
+pub fn run_fault(reply: &Message) -> (String, String) {
+    let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
+    let value = |name: &str| {
+        let text = report.as_ref()?.child(name)?.text();
+        let text: String = text.trim().chars().take(limits::FIRST_WORDS_CHARS_MAX).collect();
+        (!text.is_empty()).then_some(text)
+    };
+
+    let code = value("code").unwrap_or_else(|| reply.name.local.to_string());
+    let goal = value("goal").map(|goal| format!("{goal}: ")).unwrap_or_default();
+    let reason = value("reason").unwrap_or_else(|| NO_FAULT.to_owned());
+    (code, format!("{goal}{reason}"))
 }

@@ -54,8 +54,9 @@ pub struct CallRow {
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
     /// Number of a name in the index's table of names: the code of the error that ended the call
-    /// or, if the error has no code, the local name of the error's payload. `None` if no error
-    /// ended the call.
+    /// or, if the error has no code, the local name of the error's payload. Also the code of a
+    /// failed workflow run that a client began, although its call has completed with a reply.
+    /// `None` if no error ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,

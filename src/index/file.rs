@@ -109,9 +109,21 @@ pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connec
 
 /// Creates an empty index of `journal`.
 pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
+    create_private(path)?;
     let db = connect(path)?;
     create(path, &db, journal)?;
     Ok(db)
+}
+
+/// Creates an empty file that only its owner may read, because an index contains words of payloads.
+/// Leaves an existing file as it is.
+pub fn create_private(path: &Path) -> Result<(), Error> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+            Err(Error::Io { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Creates an index in a temporary file, which SQLite deletes.

@@ -195,10 +195,12 @@ fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<Ope
 }
 
 fn create(rows: &Path, words: &Path, journal: &JournalReader) -> Result<OpenBuild, Error> {
+    file::create_private(rows)?;
     let db = Connection::open(rows).map_err(failed(rows))?;
     set_up(&db, limits::INDEX_BUILD_CACHE_KIB).map_err(failed(rows))?;
     file::create(rows, &db, journal)?;
     drop_indexes(&db).map_err(failed(rows))?;
+    file::create_private(words)?;
     let words_db = word_thread::open(words).map_err(failed(words))?;
     Ok((db, words_db))
 }

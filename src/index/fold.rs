@@ -13,7 +13,7 @@ use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
 
 use super::actions;
-use super::call_faults::{NO_FAULT, fault_detail, fault_of, fault_word};
+use super::call_faults::{NO_FAULT, failed_run_of, fault_detail, fault_of, fault_word, run_fault};
 use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
 use super::events;
 use super::hours::{EventNames, HourRows};
@@ -423,6 +423,9 @@ impl<'d> IndexFold<'d> {
         self.threads.add(thread, record, |sums| sums.open_calls -= 1)?;
         if is_outside {
             self.threads.end(thread, how, record)?;
+            if let Some(reply) = failed_run_of(record, id) {
+                self.add_failed_run(record, id, reply)?;
+            }
         }
         if how == Closing::Failed {
             let kind = fault_word.as_deref().unwrap_or("failed");
@@ -433,6 +436,27 @@ impl<'d> IndexFold<'d> {
             }
         }
         Ok(())
+    }
+
+    /// Adds the failure of a workflow's run that a client began. `reply` reports the failure. The
+    /// call has completed with this reply, but its thread counts as failed.
+    fn add_failed_run(
+        &mut self,
+        record: &Record,
+        id: CallId,
+        reply: &Message,
+    ) -> rusqlite::Result<()> {
+        let (code, detail) = run_fault(reply);
+        let fault = self.names.number(&code)?;
+        if let Some(call) = self.calls.get(id)? {
+            call.fault = Some(fault);
+        }
+
+        let thread = self.add_error(record, Some(id), None, &code, &detail)?;
+        if let Some(thread) = thread {
+            self.threads.end(thread, Closing::Failed, record)?;
+        }
+        self.count_error(record, thread)
     }
 
     /// Adds the next text of the record to the full-text table. The text contains the words of the

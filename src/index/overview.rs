@@ -26,11 +26,13 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
 /// Returns the SQL query for the reason of a thread's last failure. The reason consists of the name
 /// of the fault and the first `chars` characters of the fault's details. Only calls that a client
 /// or another thread opened count. `thread` is an SQL expression for the number of the thread. The
-/// query looks at the newest 100 failed calls.
+/// query looks at the newest 100 failed calls. The call of a failed workflow run has completed, but
+/// has a fault.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \
-         WHERE thread = {thread} AND how = 'failed' AND outside ORDER BY n DESC LIMIT 100) c \
+         WHERE thread = {thread} AND (how = 'failed' OR fault IS NOT NULL) AND outside \
+         ORDER BY n DESC LIMIT 100) c \
          CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
          CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1"
     )

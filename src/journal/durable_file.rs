@@ -1,7 +1,8 @@
 //! Reads, durably replaces and removes small files beside a journal.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Reads a file; `None` if it does not exist.
@@ -31,6 +32,15 @@ pub fn read_end(path: &Path, bytes: u64) -> Result<Option<Vec<u8>>> {
 pub fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Creates an empty file that only its owner may read and write. Leaves an existing file as it is.
+/// SQLite gives this mode also to the log and the shared memory beside a database.
+pub fn create_private(path: &Path) -> Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! same process host and NATS host that an organism uses.
 
 mod harness;
+mod host_events;
 mod pipes;
 mod previews;
 
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
+use crate::bus::{Delivery, DeliveryPreview, Outcome};
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -20,6 +21,7 @@ use crate::limits;
 use crate::system;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
+use host_events::{HostEvent, RecordingSink};
 use pipes::PipedProgram;
 
 /// Time for which a listener must send nothing after its start. After an answer, the shorter time
@@ -172,51 +174,6 @@ impl ConformanceCheck {
     }
 }
 
-/// An event that the kit's host reports about the program under test.
-#[derive(Debug)]
-enum HostEvent {
-    Ended(Result<Outcome, AttemptFailure>),
-    Heartbeat,
-    /// The program sent an answer that does not belong to the delivery in progress.
-    Stray(String),
-    Left(String),
-}
-
-struct RecordingSink(mpsc::UnboundedSender<HostEvent>);
-
-impl RecordingSink {
-    fn report(&self, event: HostEvent) {
-        // The send fails only if the trial has ended, which needs no handling.
-        let _ = self.0.send(event);
-    }
-}
-
-impl Sink for RecordingSink {
-    fn ended(
-        &self,
-        _: &ListenerName,
-        _: CallId,
-        _: Attempt,
-        result: Result<Outcome, AttemptFailure>,
-    ) {
-        self.report(HostEvent::Ended(result));
-    }
-
-    fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {
-        self.report(HostEvent::Heartbeat);
-    }
-
-    fn stray(&self, _: &ListenerName, named: String, _: Vec<Vec<u8>>) {
-        self.report(HostEvent::Stray(named));
-    }
-
-    fn joined(&self, _: &ListenerName, _: &str) {}
-
-    fn left(&self, _: &ListenerName, detail: &str) {
-        self.report(HostEvent::Left(detail.to_owned()));
-    }
-}
-
 /// A program under test. The host does not restart the program after an exit, so the kit notices an
 /// unexpected exit and fails the check.
 struct ListenerTrial {
@@ -226,6 +183,10 @@ struct ListenerTrial {
     harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
+    /// The attempt that was delivered last, as descriptions of stray answers name it.
+    delivered: Option<String>,
+    /// The attempt that the program answered last, in the same form.
+    answered: Option<String>,
 }
 
 /// The reason why a delivery has no outcome.
@@ -254,7 +215,10 @@ impl ListenerTrial {
         let (sender, events) = mpsc::unbounded_channel();
         let harness =
             TrialHarness::set(&command, &transport, Arc::new(RecordingSink(sender))).await?;
-        Ok(Self { command, transport, patience, harness, events, attempts: 0 })
+        let attempts = 0;
+        let delivered = None;
+        let answered = None;
+        Ok(Self { command, transport, patience, harness, events, attempts, delivered, answered })
     }
 
     /// Kills the program under test and starts it again.
@@ -273,16 +237,40 @@ impl ListenerTrial {
         match timeout(length, self.events.recv()).await {
             Err(_) => self.harness.check_running(),
             Ok(Some(HostEvent::Left(why))) => Err(why),
-            Ok(other) => Err(format!("reported {other:?} without having been asked")),
+            Ok(Some(HostEvent::Stray(named))) => Err(self.stray_description(&named)),
+            Ok(Some(HostEvent::Heartbeat)) => {
+                Err("it wrote a heartbeat without a delivery at hand".to_owned())
+            }
+            Ok(Some(HostEvent::Ended(Err(failure)))) => Err(failure.to_string()),
+            Ok(Some(HostEvent::Ended(Ok(_)))) => {
+                Err("it answered without a delivery at hand".to_owned())
+            }
+            Ok(None) => Err("the host is gone".to_owned()),
         }
+    }
+
+    /// Describes an answer that names the attempt `named`, which is not the delivery at hand.
+    fn stray_description(&self, named: &str) -> String {
+        if self.answered.as_deref() == Some(named) {
+            format!("it answers {named} again, which it has answered already (4)")
+        } else {
+            format!("it answers {named}, which is not the delivery that it has at hand (4)")
+        }
+    }
+
+    /// Hands a delivery over to the program under test.
+    fn hand_over(&mut self, delivery: Delivery) {
+        let Delivery { call, attempt, .. } = &delivery;
+        self.delivered = Some(format!("attempt {attempt} at call {call}"));
+        self.harness.host().deliver(delivery);
+        self.harness.host().flush();
     }
 
     fn deliver(&mut self, request: &TrialRequest) -> (CallId, Attempt) {
         let attempt = self.next_attempt();
         let delivery = delivery(request, attempt, self.patience);
         let call = delivery.call;
-        self.harness.host().deliver(delivery);
-        self.harness.host().flush();
+        self.hand_over(delivery);
         (call, attempt)
     }
 
@@ -298,9 +286,7 @@ impl ListenerTrial {
                 }
                 Ok(Some(HostEvent::Heartbeat)) => {}
                 Ok(Some(HostEvent::Stray(named))) => {
-                    return Err(MissingOutcome::Failed(format!(
-                        "it answers {named}, not its own (4)"
-                    )));
+                    return Err(MissingOutcome::Failed(self.stray_description(&named)));
                 }
                 Ok(Some(HostEvent::Ended(Err(AttemptFailure::Unreachable { detail })))) => {
                     return Err(MissingOutcome::Nobody(detail));
@@ -309,6 +295,7 @@ impl ListenerTrial {
                     return Err(MissingOutcome::Refused(refused.to_string()));
                 }
                 Ok(Some(HostEvent::Ended(ended))) => {
+                    self.answered = self.delivered.take();
                     return ended.map_err(|e| MissingOutcome::Failed(e.to_string()));
                 }
                 // On NATS, the result of the delivery reports the exit as well.
@@ -446,8 +433,7 @@ impl ListenerTrial {
     ) -> Result<(), String> {
         let attempt = self.next_attempt();
         let delivery = delivery_of_call(call, request, attempt, self.patience, results);
-        self.harness.host().deliver(delivery);
-        self.harness.host().flush();
+        self.hand_over(delivery);
         let outcome = self.outcome().await.map_err(MissingOutcome::reason)?;
         judge_payloads(outcome.payloads, judge)
     }

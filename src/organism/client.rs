@@ -88,6 +88,13 @@ impl OrganismClient {
                 {
                     tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 }
+                Err(Error::Journal(journal::Error::InUse { path, holder })) => {
+                    let holder = format!(
+                        "{holder}, which takes no requests here, maybe because it is stopping; try \
+                         again"
+                    );
+                    return Err(Error::Journal(journal::Error::InUse { path, holder }));
+                }
                 started => return Ok(started?.into()),
             }
         }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
+use tokio::task::JoinHandle;
 
+use super::access::HostPresence;
 use super::model_metrics::ModelCounts;
 use super::workflow_runs::{self, JournalRuns};
 use super::{Error, HostedListener, NativeHostBuilder, local_agents};
@@ -31,20 +33,26 @@ pub(super) struct HostFactory {
     pub mark: PumpMark,
     /// The config with which the agents on other machines render their prompts.
     pub prompts: PromptConfig,
+    /// Shows other processes that this process hosts listeners of the organism.
+    pub presence: Arc<HostPresence>,
 }
 
 /// The hosts that the pump uses at present. A reload replaces them. `None` once the pump has taken
 /// the hosts in order to end them.
 #[derive(Clone, Default)]
-pub(super) struct SharedHosts(Arc<Mutex<Option<Vec<HostedListener>>>>);
+pub(super) struct SharedHosts {
+    hosts: Arc<Mutex<Option<Vec<HostedListener>>>>,
+    /// Shows other processes that this process hosts listeners, as long as the hosts may run.
+    _presence: Option<Arc<HostPresence>>,
+}
 
 impl SharedHosts {
-    pub fn new(hosts: Vec<HostedListener>) -> Self {
-        Self(Arc::new(Mutex::new(Some(hosts))))
+    pub fn new(hosts: Vec<HostedListener>, presence: Arc<HostPresence>) -> Self {
+        Self { hosts: Arc::new(Mutex::new(Some(hosts))), _presence: Some(presence) }
     }
 
     fn all(&self) -> MutexGuard<'_, Option<Vec<HostedListener>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn of(&self, listener: &ListenerName) -> Option<Arc<dyn Host>> {
@@ -149,7 +157,7 @@ impl HostFactory {
         let is_kept = |spec: &ProcessSpec| {
             before.processes.contains(spec)
                 && before.directory == after.directory
-                && before.withheld() == after.withheld()
+                && before.withheld == after.withheld
         };
         for spec in &after.processes {
             let kept = if is_kept(spec) { hosts.of(&spec.name) } else { None };
@@ -174,7 +182,7 @@ impl HostFactory {
         options.working_dir = Some(config.directory.clone());
         let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
         options.env = exposed.collect();
-        options.withheld = config.withheld();
+        options.withheld.clone_from(&config.withheld);
         options.launcher.clone_from(&config.launcher);
         options.pump = Some(self.mark.clone());
         options
@@ -189,8 +197,22 @@ pub(super) async fn drain_all(hosts: &[Arc<dyn Host>]) {
             host.drain().await;
         })
     });
-    for drain in drains.collect::<Vec<_>>() {
-        if let Err(error) = drain.await {
+    join_tasks(drains.collect()).await;
+}
+
+/// Stops all hosts at the same time. The running deliveries of a host end at once.
+pub(super) async fn stop_all(hosts: &[Arc<dyn Host>]) {
+    let stops = hosts.iter().cloned().map(|host| {
+        tokio::spawn(async move {
+            host.stop().await;
+        })
+    });
+    join_tasks(stops.collect()).await;
+}
+
+async fn join_tasks(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        if let Err(error) = task.await {
             tracing::error!("the task that stops a listener's host panicked: {error}");
         }
     }

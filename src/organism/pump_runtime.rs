@@ -10,10 +10,11 @@ use std::time::Instant;
 use tokio::runtime;
 use tokio::sync::watch;
 
+use super::access::HostPresence;
 use super::alerts::{AlertSource, AlertWatch};
 use super::fork_recalls;
 use super::health::PumpHealth;
-use super::hosts::{HostFactory, SharedHosts, drain_all};
+use super::hosts::{HostFactory, SharedHosts, drain_all, stop_all};
 use super::index_follower::IndexFollower;
 use super::nats_listeners;
 use super::workflow_runs::{self, OpenDefinitions, WorkflowRuns};
@@ -83,8 +84,7 @@ impl PumpRuntime {
         let core = core.map(|core| core.with_contracts(contracts));
 
         let blobs = store_texts(config, &mut *journal)?;
-        let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
-        end_earlier_processes(&mark);
+        let mark = end_earlier_processes(&*journal);
 
         let gate = gate_of(config);
         let last_time = core.state().time;
@@ -121,6 +121,7 @@ impl PumpRuntime {
             memory: Arc::new(JournalMemory::new(config.data.clone())),
             mark,
             prompts: PromptConfig::new(config.digest),
+            presence: Arc::new(show_presence(config)?),
         };
         let mut hosts = factory.agents(config)?;
         hosts.extend(factory.listeners(config, natives));
@@ -135,7 +136,7 @@ impl PumpRuntime {
         let (running, ended) = watch::channel(());
         let alerts = watched.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;
-        let hosts = SharedHosts::new(hosts);
+        let hosts = SharedHosts::new(hosts, Arc::clone(&factory.presence));
         let factory = is_reloadable.then(|| Arc::new(factory));
         let data = config.data.clone();
         let journal = config.journal_name();
@@ -213,7 +214,7 @@ impl PumpRuntime {
     }
 
     /// Stops the pump as [`PumpRuntime::drain`] does, but with a deadline for the deliveries in
-    /// flight.
+    /// flight. When `enough` returns, the hosts end these deliveries at once.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -221,15 +222,21 @@ impl PumpRuntime {
     ) -> Result<(), Error> {
         let begun = Instant::now();
         self.alerts.stop().await;
-        tokio::select! {
+        let is_drained = tokio::select! {
             // If the pump has already ended, the drain returns immediately.
-            _ = self.handle.drain(reason) => {}
-            () = enough => {
-                tracing::warn!("some listeners did not finish within {:?} and were stopped", begun.elapsed());
-                self.handle.stop();
-            }
+            _ = self.handle.drain(reason) => true,
+            () = enough => false,
+        };
+
+        if is_drained {
+            drain_all(&self.hosts.take()).await;
+        } else {
+            let waited = begun.elapsed();
+            tracing::warn!("some listeners did not finish within {waited:.0?} and were stopped");
+            self.handle.stop();
+            stop_all(&self.hosts.take()).await;
         }
-        drain_all(&self.hosts.take()).await;
+
         self.join().await
     }
 
@@ -335,16 +342,24 @@ fn schedules_of(config: &Config, gate: &Gate) -> Result<Schedules, Error> {
     schedules.map_err(|(schedule, refusal)| Error::Schedule { schedule, detail: refusal.message })
 }
 
+/// Shows other processes that this process hosts listeners of the config's organism.
+fn show_presence(config: &Config) -> Result<HostPresence, Error> {
+    HostPresence::show(config).map_err(Error::io("starting a thread that shows the organism"))
+}
+
 /// Kills processes that an earlier pump has left running. Otherwise they would run beside the
-/// processes of this pump.
-fn end_earlier_processes(mark: &PumpMark) {
-    let ended = end_leftovers(mark);
+/// processes of this pump. Returns the mark of this pump, which writes `journal`.
+fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
+    let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
+    let ended = end_leftovers(&mark);
     if !ended.is_empty() {
         tracing::warn!(
             "ended processes that an earlier run on this journal had left: {}",
             ended.join(", ")
         );
     }
+
+    mark
 }
 
 /// Runs the pump on a thread of its own, because every step waits for the disk.

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use memchr::memmem::Finder;
 
+use super::attribute_search;
 use super::bounded_outline;
 use super::bounds;
 use super::compiled_per_thread;
@@ -210,6 +211,12 @@ impl SchemaFile {
     /// Returns the model of the schema, read on first use.
     fn model(&self) -> &SchemaModel {
         self.model.get_or_init(|| read::model(&self.bundle))
+    }
+
+    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. The documents
+    /// of the schema must declare the attribute. In doubt, returns true.
+    pub fn can_contain(&self, name: &PayloadName, attribute: &str) -> bool {
+        attribute_search::can_contain(&self.bundle.sources, &name.local, attribute)
     }
 
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {

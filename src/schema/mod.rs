@@ -3,6 +3,7 @@
 //! **Invariant:** `libxml2.rs`, with its submodule, contains the only `unsafe` code of the source
 //! tree. No schema is ever fetched from a network.
 
+mod attribute_search;
 mod bounded_outline;
 mod bounds;
 mod compiled_per_thread;
@@ -240,6 +241,13 @@ impl Schemas {
                 left_out: None,
             },
         }
+    }
+
+    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. False for a
+    /// payload name without a schema, and if the documents of the schema do not declare the
+    /// attribute. In doubt, returns true.
+    pub fn can_contain(&self, name: &PayloadName, attribute: &str) -> bool {
+        self.by_name.get(name).is_some_and(|file| file.can_contain(name, attribute))
     }
 
     /// Returns the description of a payload for prompts, with a bound on its length.

@@ -58,6 +58,9 @@ pub enum CorePayload {
     ThreadResult {
         thread: ThreadId,
         status: ThreadStatus,
+        /// The listener whose call ended, if the call is one of several calls to a group of
+        /// listeners; otherwise `None`.
+        from: Option<ListenerName>,
         payloads: Vec<Payload>,
     },
     ThreadCancelled {
@@ -246,8 +249,8 @@ impl CorePayload {
                 let tag = tag.with("assigned_id", assigned).with("parent_id", parent);
                 tag.with("message", "Thread spawned successfully.").empty()
             }
-            Self::ThreadResult { thread, status, payloads } => {
-                thread_result(thread, *status, payloads)
+            Self::ThreadResult { thread, status, from, payloads } => {
+                thread_result(thread, *status, from.as_ref(), payloads)
             }
             Self::ThreadCancelled { thread, message } => {
                 tag.with("thread_id", thread).with("message", message).empty()
@@ -329,11 +332,20 @@ fn ruled(tag: StartTagText, ruling: &DecisionPayload) -> Payload {
     tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
 }
 
-fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) -> Payload {
+fn thread_result(
+    thread: &ThreadId,
+    status: ThreadStatus,
+    from: Option<&ListenerName>,
+    payloads: &[Payload],
+) -> Payload {
     let mut out = format!(
         "<c:thread-result xmlns:c=\"{NAMESPACE}\" thread_id=\"{thread}\" status=\"{}\"",
         status.as_str()
     );
+    if let Some(from) = from {
+        let _ = write!(out, " from=\"{from}\"");
+    }
+
     if payloads.is_empty() {
         out.push_str("/>");
         return Payload::new(out);

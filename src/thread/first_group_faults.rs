@@ -65,10 +65,14 @@ impl Tree {
         let is_result = message.call.is_none();
         let group = self.call(leg).and_then(Call::fault_group);
         let Some(group) = group.filter(|_| is_result) else { return };
+        let listener = self.call(leg).map(|call| call.callee.clone());
         let fault = Arc::clone(message);
         match self.kept_faults.iter_mut().find(|kept| kept.leg == leg) {
             Some(kept) => kept.faults.push(fault),
-            None => self.kept_faults.push(KeptFault { group, leg, how: None, faults: vec![fault] }),
+            None => {
+                let faults = vec![fault];
+                self.kept_faults.push(KeptFault { group, leg, listener, how: None, faults });
+            }
         }
     }
 

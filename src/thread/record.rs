@@ -195,6 +195,7 @@ pub enum Input {
         call: CallId,
     },
     /// The time limit of the thread of an open call, or of a thread above that thread, has passed.
+    /// Or the wall time of the call's tree is over.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]

@@ -198,6 +198,9 @@ pub struct KeptFault {
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
+    /// The listener of the leg; `None` in a snapshot of a program that did not keep it.
+    #[serde(rename = "listener", default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<ListenerName>,
     /// How the leg ended; `None` until it is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,

@@ -11,6 +11,9 @@ use crate::xml::element::Element;
 use super::compile::{compile, peers_of};
 use super::definition::{GoalId, WorkflowDefinition};
 
+/// Name of the element with the name of a peer. A definition compiles to one for each peer, sorted.
+const PEER: &str = "peer";
+
 /// One difference between two definitions: a path in their compiled XML, with the value that each
 /// definition has there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +76,10 @@ fn add_places(element: &Element, path: &str, places: &mut BTreeMap<String, Strin
     }
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for child in element.children() {
-        let segment = match child.attribute("id").or_else(|| child.attribute("name")) {
+        let name = child.attribute("id").or_else(|| child.attribute("name")).map(str::to_owned);
+        // Peers are a set of names: an additional one must not change the path of another.
+        let name = name.or_else(|| (child.local_name() == PEER).then(|| child.own_text()));
+        let segment = match name {
             Some(name) => format!("{}[{name}]", child.local_name()),
             None => child.local_name().to_owned(),
         };
@@ -105,4 +111,37 @@ pub fn goals_that_address<'a>(
         peers_of(&alone).contains(listener)
     });
     goals.map(|goal| &goal.id.value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read_compiled::read_compiled;
+    use super::*;
+
+    /// Makes a definition with these peers beside its agent.
+    fn definition(peers: &[&str]) -> WorkflowDefinition {
+        let peers = peers.iter().map(|peer| format!("<peer>{peer}</peer>"));
+        let text = format!(
+            "<workflow xmlns=\"https://xml-pipeline.org/ns/workflow/v1\" name=\"tour\"><description>\
+             </description><input type=\"children\"/><output of=\"last-goal\"/><on-failure>stop\
+             </on-failure>{}<goal id=\"draft\" retry=\"0\"><agent name=\"writer\"><prompt>x</prompt>\
+             </agent><output/><on-failure>stop</on-failure></goal></workflow>",
+            peers.collect::<String>()
+        );
+        read_compiled(&text).expect("it is a compiled form")
+    }
+
+    #[test]
+    fn an_additional_peer_is_the_only_change() {
+        let before = definition(&["critic", "writer"]);
+        let after = definition(&["boss", "critic", "writer"]);
+        let boss = |before: Option<&str>, after: Option<&str>| DefinitionChange {
+            path: "peer[boss]".to_owned(),
+            before: before.map(str::to_owned),
+            after: after.map(str::to_owned),
+        };
+        assert_eq!(changes(&before, &after), [boss(None, Some("boss"))]);
+        assert_eq!(changes(&after, &before), [boss(Some("boss"), None)]);
+        assert_eq!(changes(&before, &before), []);
+    }
 }

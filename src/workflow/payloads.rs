@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::contract::{WORKFLOW_NAMESPACE, retry_name, write_goal_request};
+use crate::contract::{RUN_FAILED, WORKFLOW_NAMESPACE, retry_name, write_goal_request};
 use crate::envelope::Message;
 use crate::ids::{ListenerName, PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
@@ -32,7 +32,7 @@ pub fn output_name(workflow: &ListenerName) -> PayloadName {
 
 /// Returns the name of the reply of a run that has failed.
 pub fn failed_name(workflow: &ListenerName) -> PayloadName {
-    name_of(workflow, FAILED)
+    name_of(workflow, RUN_FAILED)
 }
 
 fn name_of(workflow: &ListenerName, suffix: &str) -> PayloadName {
@@ -41,13 +41,12 @@ fn name_of(workflow: &ListenerName, suffix: &str) -> PayloadName {
 }
 
 const OUTPUT: &str = "-output";
-const FAILED: &str = "-failed";
 
 /// Returns the XSD of the payloads that do not depend on the definition of the workflow `name`: the
 /// replies of runs, and the request for a retry.
 pub fn run_schema(name: &ListenerName) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{name}");
-    let failed = format!("{name}{FAILED}");
+    let failed = format!("{name}{RUN_FAILED}");
     let mut text = short_form_xsd(&namespace, &[(failed.as_str(), &failure_type())]);
     if let Some(end) = text.rfind("</xs:schema>") {
         let retry = format!(
@@ -65,7 +64,7 @@ pub fn run_schema(name: &ListenerName) -> String {
 /// workflow.
 pub fn schema(definition: &WorkflowDefinition) -> String {
     let name = &definition.name.value;
-    let failed = format!("{name}{FAILED}");
+    let failed = format!("{name}{RUN_FAILED}");
     let failure = failure_type();
     let mut elements = vec![(failed.as_str(), &failure)];
     if let WorkflowInput::Types(types) = &definition.input {
@@ -134,7 +133,7 @@ fn with_content(element: Element, value: &ViewValue) -> Element {
 /// Writes the reply of a run that has failed.
 pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
-    let name = format!("{workflow}{FAILED}");
+    let name = format!("{workflow}{RUN_FAILED}");
     let mut out = format!("<{name} xmlns=\"{}\">", escape_attribute(&namespace));
     for (child, text) in [("goal", goal), ("code", &failure.code), ("reason", &failure.reason)] {
         let _ = write!(out, "<{child}>{}</{child}>", escape_text(text));
@@ -177,7 +176,7 @@ pub fn undone(
     left: &[LeftCall],
 ) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
-    let name = format!("{workflow}{FAILED}");
+    let name = format!("{workflow}{RUN_FAILED}");
     failure_report(&namespace, &name, (goal, failure), left).to_xml()
 }
 
@@ -281,6 +280,18 @@ pub fn wait() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::is_run_failure;
+
+    #[test]
+    fn only_the_workflow_itself_reports_its_failed_run() {
+        let tour = ListenerName::parse("tour").expect("it is a name");
+        let other = ListenerName::parse("other").expect("it is a name");
+        assert!(is_run_failure(&tour, &failed_name(&tour)));
+        assert!(!is_run_failure(&tour, &output_name(&tour)));
+        assert!(!is_run_failure(&tour, &failed_name(&other)));
+        assert!(!is_run_failure(&tour, &PayloadName::new("urn:x", "tour-failed")));
+        assert!(!is_run_failure(&tour, &crate::contract::delegate_failed_name()));
+    }
 
     #[test]
     fn a_copied_element_keeps_its_namespace_or_has_none() {

@@ -115,6 +115,8 @@ const SHARED_BY_VERBS: &[&str] = &[
     "new_files",
     "past_time",
     "past_prompt",
+    "permitted_names",
+    "waiting_message",
     "message_lookup",
     "money",
     "stop_signals",

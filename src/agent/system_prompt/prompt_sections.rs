@@ -390,9 +390,10 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                 out.push_str(match prompt.version {
                     RendererVersion::V3 | RendererVersion::V4 => "",
                     RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
-                    RendererVersion::V6 | RendererVersion::V7 | RendererVersion::V8 => {
-                        SPAWN_ATTRIBUTES
-                    }
+                    RendererVersion::V6
+                    | RendererVersion::V7
+                    | RendererVersion::V8
+                    | RendererVersion::V9 => SPAWN_ATTRIBUTES,
                 });
             }
         }

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
@@ -290,10 +290,11 @@ impl NatsShared {
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
-    /// Refuses new deliveries. Returns when no delivery is in flight.
-    pub async fn drain(self: &Arc<Self>) {
+    /// Refuses new deliveries. Returns when no delivery is in flight. After `patience`, gives up
+    /// those that are still in flight.
+    pub async fn drain(self: &Arc<Self>, patience: Duration) {
         self.in_flight().drain();
-        if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
+        if timeout(patience, self.idle()).await.is_err() {
             let _ending = self.ending();
             let left = self.in_flight().give_up();
             for key in left {

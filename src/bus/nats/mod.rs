@@ -143,6 +143,12 @@ impl NatsHost {
         });
         Ok(Self { shared, listening, asking })
     }
+
+    /// Ends the host. Waits for answers to the deliveries in flight, but only for `patience`.
+    async fn end_within(&self, patience: Duration) {
+        self.shared.drain(patience).await;
+        self.listening.abort();
+    }
 }
 
 impl Host for NatsHost {
@@ -166,10 +172,11 @@ impl Host for NatsHost {
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            self.shared.drain().await;
-            self.listening.abort();
-        })
+        Box::pin(self.end_within(self.shared.options.drain_timeout))
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.end_within(Duration::ZERO))
     }
 }
 

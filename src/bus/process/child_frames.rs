@@ -41,6 +41,8 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
+    /// The attempt that the child answered last; `None` before its first answer.
+    answered: Option<(CallId, Attempt)>,
     /// The messages of the call that the child will remember, if its answer to the current delivery
     /// states that it keeps these messages. `None` if the delivery requests a preview, which is a
     /// description of the effects that the call would have.
@@ -93,6 +95,7 @@ impl<'a> ChildIo<'a> {
             outgoing: String::new(),
             written: 0,
             serving: None,
+            answered: None,
             mark: None,
             partial: None,
             is_cancelled: false,
@@ -284,6 +287,7 @@ impl<'a> ChildIo<'a> {
         }
 
         let result = self.outcome(answer)?;
+        self.answered = self.serving;
         self.settle(result);
 
         // An answer without a name belongs to the current delivery, so anything else in the pipe
@@ -333,13 +337,18 @@ impl<'a> ChildIo<'a> {
     /// this kind, kills the child, so that its process is replaced, and returns the reason.
     /// Otherwise returns `None`, and the exchange of frames continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
+        let is_named =
+            |(call, attempt)| answer.named.as_ref().is_some_and(|named| named.is(call, attempt));
+        let reason = match self.serving {
+            _ if self.answered.is_some_and(is_named) => "the listener has answered it already",
+            Some(_) => "the listener has another attempt at hand",
+            None => "the listener has no attempt at hand",
+        };
+
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
         let instance = self.handle.instance;
-        tracing::warn!(
-            %listener, instance,
-            "refused an answer to {named}, because another attempt was delivered"
-        );
+        tracing::warn!(%listener, instance, "refused an answer to {named}, because {reason}");
         self.handle.stray(named, answer.payloads.unwrap_or_default());
 
         self.strays += 1;
@@ -349,7 +358,7 @@ impl<'a> ChildIo<'a> {
 
         self.child.kill().await;
         let detail =
-            format!("answered {} times to an attempt that was not delivered to it", self.strays);
+            format!("gave {} answers to attempts that it did not have at hand", self.strays);
         self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
         Some(ChildExit::Fault(detail))
     }
@@ -444,9 +453,9 @@ impl<'a> ChildIo<'a> {
             }
             // The call was answered while the command was on its way.
             Some(InstanceCommand::Cancel(..) | InstanceCommand::Deliver) => {}
-            Some(InstanceCommand::Drain) => {
+            Some(InstanceCommand::Drain(patience)) => {
                 self.draining = true;
-                self.be_patient(self.options.drain_timeout);
+                self.be_patient(patience);
             }
             None => {
                 self.child.kill().await;

@@ -24,7 +24,8 @@ pub(super) enum InstanceCommand {
     /// A delivery is in the instance's mailbox, and the instance must begin it.
     Deliver,
     Cancel(CallId, Attempt),
-    Drain,
+    /// The instance must end. It may work on its delivery for this time.
+    Drain(Duration),
 }
 
 pub(super) struct Dispatch {
@@ -119,12 +120,14 @@ impl Dispatch {
     }
 
     /// Refuses new deliveries. Reports to the sink that no instance has begun the deliveries in the
-    /// mailboxes. Each instance then ends as soon as it is idle.
-    pub fn drain(&self) {
+    /// mailboxes. Each instance then ends as soon as it is idle, or after `patience`.
+    pub fn drain(&self, patience: Duration) {
         let waiting = {
             let mut state = self.state();
             state.draining = true;
-            state.instances.iter().for_each(|instance| instance.send(InstanceCommand::Drain));
+            for instance in &state.instances {
+                instance.send(InstanceCommand::Drain(patience));
+            }
             state.empty_mailboxes()
         };
 
@@ -333,7 +336,7 @@ impl InstanceHandle {
                 // have ended.
                 Ok(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
                 Err(mpsc::error::TryRecvError::Empty) => return false,
-                Ok(InstanceCommand::Drain) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                Ok(InstanceCommand::Drain(_)) | Err(mpsc::error::TryRecvError::Disconnected) => {
                     return true;
                 }
             }
@@ -349,7 +352,7 @@ impl InstanceHandle {
             tokio::select! {
                 () = &mut wait => return true,
                 order = self.orders.recv() => match order {
-                    None | Some(InstanceCommand::Drain) => return false,
+                    None | Some(InstanceCommand::Drain(_)) => return false,
                     // The delivery stays in the mailbox until a child runs.
                     Some(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
                 },
@@ -545,7 +548,7 @@ mod tests {
         for n in 1..=3 {
             dispatch.deliver(delivery(n));
         }
-        dispatch.drain();
+        dispatch.drain(Duration::ZERO);
         assert!(first.leave());
         assert!(second.leave());
         dispatch.close();

@@ -96,6 +96,7 @@ impl Options {
 #[derive(Debug)]
 pub struct ProcessHost {
     dispatch: Arc<Dispatch>,
+    drain_timeout: Duration,
     instances: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -105,13 +106,26 @@ impl ProcessHost {
     /// result of each delivery.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
+        let drain_timeout = options.drain_timeout;
         let options = Arc::new(options);
         let (dispatch, handles) = Dispatch::new(options.listener.clone(), sink, count);
         let instances = handles
             .into_iter()
             .map(|handle| runtime.spawn(instance::run(Arc::clone(&options), handle)))
             .collect();
-        Self { dispatch, instances: Mutex::new(instances) }
+        Self { dispatch, drain_timeout, instances: Mutex::new(instances) }
+    }
+
+    /// Ends all instances. Each instance that has a delivery may work on it for `patience`.
+    async fn end_within(&self, patience: Duration) {
+        self.dispatch.drain(patience);
+        let instances =
+            std::mem::take(&mut *self.instances.lock().unwrap_or_else(PoisonError::into_inner));
+        for instance in instances {
+            if let Err(error) = instance.await {
+                tracing::error!(%error, "the task of a listener instance panicked");
+            }
+        }
     }
 }
 
@@ -125,16 +139,11 @@ impl Host for ProcessHost {
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            self.dispatch.drain();
-            let instances =
-                std::mem::take(&mut *self.instances.lock().unwrap_or_else(PoisonError::into_inner));
-            for instance in instances {
-                if let Err(error) = instance.await {
-                    tracing::error!(%error, "the task of a listener instance panicked");
-                }
-            }
-        })
+        Box::pin(self.end_within(self.drain_timeout))
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.end_within(Duration::ZERO))
     }
 }
 

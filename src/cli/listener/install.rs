@@ -69,10 +69,15 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     if let Some(program) = listener.program {
         note_program(program);
     }
-    if !lines.is_empty() {
+    if listener.config.is_empty() {
+        note!(
+            "\na program that does not lie beside the kit finds it with this line in its section \
+             of a config in this directory:\n"
+        );
+    } else {
         note!("\nfor a config in this directory:\n");
-        put_line!("{}", lines.trim_end());
     }
+    put_line!("{}", lines.trim_end());
     Ok(())
 }
 
@@ -110,12 +115,17 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the lines that a config needs for the listener. Escapes the directory in these lines as
-/// a TOML string. Also escapes `${` in the directory, which the config would read as the beginning
-/// of a reference to a variable.
+/// Line of a config with which a listener in Python finds the kit. `DIR` stands for the directory
+/// of the kit, which Python looks up relative to the directory of the config.
+const KIT_LINE: &str = "env = { PYTHONPATH = \"DIR\" }\n";
+
+/// Returns the lines that a config needs for the listener, or for a listener that uses the kit.
+/// Escapes the directory in these lines as a TOML string. Also escapes `${` in the directory, which
+/// the config would read as the beginning of a reference to a variable.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
-    if !listener.config.contains("DIR") {
-        return Ok(listener.config.to_owned());
+    let lines = if listener.config.is_empty() { KIT_LINE } else { listener.config };
+    if !lines.contains("DIR") {
+        return Ok(lines.to_owned());
     }
 
     let shown = visible(&directory.display().to_string());
@@ -131,5 +141,5 @@ fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${");
-    Ok(listener.config.replace("DIR", &escaped))
+    Ok(lines.replace("DIR", &escaped))
 }

@@ -24,7 +24,7 @@ pub use progress::progress_bar;
 pub use reload::note_reload;
 pub use table::{cut, table};
 pub use timeline::{TimelineColumns, busy, draw_message, draw_timeline, refused};
-pub use wrap::{clean, columns, wrap};
+pub use wrap::{clean, columns, show_hidden, wrap};
 
 /// Returns the present number of columns of the terminal behind standard output. Returns `None` if
 /// standard output is no terminal, or if the number is unknown.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::xml::invisible_characters::visible;
+use crate::xml::invisible_characters::{hidden, visible};
 
 /// Returns the number of terminal columns that a text takes: two for wide characters, none for
 /// combining marks.
@@ -17,6 +17,13 @@ pub fn columns(text: &str) -> usize {
 /// the character's code point instead. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
+}
+
+/// Shows the code point of each character that a screen would interpret, reorder or hide. Keeps
+/// tabs and line breaks. Returns a text without such characters unchanged, even if code points
+/// already stand in it.
+pub fn show_hidden(text: &str) -> Cow<'_, str> {
+    if hidden(text) == 0 { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) }
 }
 
 /// Wraps a text to lines of at most `width` columns, at spaces if possible. Continuation lines keep

@@ -41,6 +41,8 @@ pub fn back_up(
 
     let unfinished = to_data.join("journal.new");
     durable_file::remove(&unfinished).map_err(Error::io(unfinished.display().to_string()))?;
+    let created = durable_file::create_private(&unfinished);
+    created.map_err(Error::io(unfinished.display().to_string()))?;
     JournalReader::open(data)?.copy_to(&unfinished)?;
     let synced = std::fs::File::open(&unfinished)
         .and_then(|copy| copy.sync_all())

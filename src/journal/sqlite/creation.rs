@@ -22,6 +22,9 @@ pub fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Re
         removed.map_err(Error::io(unfinished.display().to_string()))?;
     }
 
+    // The data directory may be one that every user can read.
+    let created = durable_file::create_private(&unfinished);
+    created.map_err(Error::io(unfinished.display().to_string()))?;
     let fill = || -> rusqlite::Result<()> {
         let db = Connection::open(&unfinished)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;

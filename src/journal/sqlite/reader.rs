@@ -156,7 +156,7 @@ impl JournalReader {
         found.map_err(|error| self.read_error("its MACs", error))
     }
 
-    /// Copies the journal in its present state into a new file.
+    /// Copies the journal in its present state into `file`, which is new or empty.
     pub(super) fn copy_to(&self, file: &Path) -> Result<(), Error> {
         let name = file.to_str().ok_or_else(|| {
             let invalid = std::io::Error::from(std::io::ErrorKind::InvalidFilename);

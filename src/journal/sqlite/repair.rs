@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -167,7 +168,8 @@ fn keep_aside(
     Ok(path)
 }
 
-/// Creates a new file: `stem.jsonl`, or the first unused name of `stem-2.jsonl` and so on.
+/// Creates a new file that only its owner may read: `stem.jsonl`, or the first unused name of
+/// `stem-2.jsonl` and so on.
 fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
     let name = |number: u32| match number {
         1 => format!("{}.jsonl", stem.display()),
@@ -177,7 +179,7 @@ fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
     let mut number = 1;
     loop {
         let path = PathBuf::from(name(number));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => return Ok((path, file)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
             Err(error) => return Err(Error::io(path.display().to_string())(error)),

@@ -9,7 +9,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
-use crate::journal::Error;
+use crate::journal::{Error, durable_file};
 use crate::limits;
 
 /// Creates a working file in `directory`. The name of the file begins with `kind`. The name is
@@ -17,6 +17,7 @@ use crate::limits;
 /// only if the process is killed before the deletion.
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
+    create_private(&path)?;
     let db = Connection::open(&path).map_err(failed())?;
     std::fs::remove_file(&path).map_err(|source| {
         let detail = format!("it cannot be deleted: {source}");
@@ -30,6 +31,7 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
 /// Creates the file if it is missing. In contrast to [`create`], leaves the file in its directory,
 /// so that the file can be opened again.
 pub fn open(file: &Path) -> Result<Connection, Error> {
+    create_private(file)?;
     let db = Connection::open(file).map_err(failed())?;
     set_up(&db).map_err(failed())?;
     Ok(db)
@@ -57,6 +59,11 @@ fn set_up(db: &Connection) -> rusqlite::Result<()> {
          PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{};",
         limits::RESTING_CACHE_KIB
     ))
+}
+
+/// Creates an empty file that only its owner may read, because a working file contains payloads.
+fn create_private(file: &Path) -> Result<(), Error> {
+    durable_file::create_private(file).map_err(Error::io(file.display().to_string()))
 }
 
 fn failed() -> impl FnOnce(rusqlite::Error) -> Error {

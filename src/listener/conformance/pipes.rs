@@ -200,7 +200,8 @@ impl<'t> PipedProgram<'t> {
 fn named(answer: &ListenerAnswer, delivery: &Delivery) -> Result<(), String> {
     match &answer.named {
         Some(named) if !named.is(delivery.call, delivery.attempt) => {
-            Err(format!("it answers {named}, not its own"))
+            let attempt = delivery.attempt;
+            Err(format!("it answers {named}, and not the delivery at hand, attempt {attempt}"))
         }
         _ => Ok(()),
     }

@@ -100,11 +100,6 @@ impl ListenerTrial {
         self.hand_over(Delivery { preview, ..delivery });
         self.outcome().await.map_err(MissingOutcome::reason)
     }
-
-    fn hand_over(&self, delivery: Delivery) {
-        self.harness.host().deliver(delivery);
-        self.harness.host().flush();
-    }
 }
 
 /// Returns the preview that an answer contains. `Err` describes an answer that is no preview.

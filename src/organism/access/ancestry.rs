@@ -7,6 +7,7 @@
 
 use uuid::Uuid;
 
+use super::host_presence::is_host;
 use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::children::{self, ProcessStatus};
 use crate::ids::ListenerName;
@@ -25,9 +26,10 @@ const LOOKS_MAX: usize = 8;
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// This program, or an earlier pump of the organism, started the process, directly or through
-    /// other processes. Contains the listener to which the process belongs. `None` if this listener
-    /// is unknown, for example because the process has detached itself.
+    /// This program, an earlier pump of the organism, or another process that hosts listeners of
+    /// the organism started the process, directly or through other processes. Contains the listener
+    /// to which the process belongs. `None` if this listener is unknown, for example because the
+    /// process has detached itself, or because another process hosts the listener.
     Hosted(Option<ListenerName>),
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
@@ -47,19 +49,28 @@ enum WalkEnd {
 }
 
 /// Determines the ancestry of the process `pid`, which is at the other end of a connection.
-/// `is_own` returns whether the journal with a given id belongs to this organism.
+/// `is_own` returns whether the journal with a given id belongs to this organism. `names` returns
+/// the names that identify this organism, which other processes show if they host its listeners.
 ///
 /// If `pid` is `None` or 0, the operating system does not show the process, for example because the
 /// process is in another PID namespace. The ancestry is then [`ProcessAncestry::Unknown`]. If the
 /// process has exited, or if its parents keep changing, the ancestry is
 /// [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
-pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
-    traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
+pub fn of(
+    pid: Option<i32>,
+    is_own: impl Fn(Uuid) -> bool,
+    names: impl Fn() -> Vec<String>,
+) -> ProcessAncestry {
+    traced(pid, is_own, names).unwrap_or(ProcessAncestry::Hosted(None))
 }
 
 /// Determines the ancestry as [`of`] does. Returns `None` for a process that has exited or whose
 /// parents keep changing.
-fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAncestry> {
+fn traced(
+    pid: Option<i32>,
+    is_own: impl Fn(Uuid) -> bool,
+    names: impl Fn() -> Vec<String>,
+) -> Option<ProcessAncestry> {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return Some(ProcessAncestry::Unknown) };
     if !processes_are_ours() || mutant("hide-the-caller") {
         return Some(ProcessAncestry::Unknown);
@@ -81,6 +92,7 @@ fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAnce
                 WalkEnd::Elsewhere if parents.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
                     ProcessAncestry::Hosted(None)
                 }
+                WalkEnd::Elsewhere if has_host(parents, &names()) => ProcessAncestry::Hosted(None),
                 WalkEnd::Elsewhere => ProcessAncestry::Foreign,
             };
             return Some(ancestry);
@@ -95,7 +107,13 @@ fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAnce
 /// Whether a pump of this organism started the process `pid`, directly or through other processes.
 /// `pumps` contains the process ids of the pumps that run now. Returns false for a process of
 /// unknown origin. Returns `None` for a process that has exited or whose parents keep changing.
-pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> Option<bool> {
+/// `is_own` and `names` identify the organism, as for [`of`].
+pub fn is_hosted(
+    pid: i32,
+    pumps: &[u32],
+    is_own: impl Fn(Uuid) -> bool,
+    names: impl Fn() -> Vec<String>,
+) -> Option<bool> {
     if !processes_are_ours() {
         return Some(false);
     }
@@ -103,8 +121,14 @@ pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> Opti
     if pumps.iter().any(is_beneath) {
         return Some(true);
     }
-    let ancestry = traced(Some(pid), is_own)?;
+    let ancestry = traced(Some(pid), is_own, names)?;
     Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
+}
+
+/// Whether another process that hosts listeners of this organism started the first of `passed`,
+/// directly or through other processes. The first process itself may be such a host.
+fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> bool {
+    passed.iter().skip(1).any(|(pid, _)| is_host(*pid, names))
 }
 
 /// Whether `/proc` shows the PID namespace of this process.
@@ -177,7 +201,7 @@ mod tests {
     use super::*;
 
     fn ancestry(pid: i32) -> ProcessAncestry {
-        of(Some(pid), |_| false)
+        of(Some(pid), |_| false, Vec::new)
     }
 
     #[test]
@@ -235,9 +259,10 @@ mod tests {
 
             let expected =
                 if is_hosted { ProcessAncestry::Hosted(None) } else { ProcessAncestry::Foreign };
-            assert_eq!(of(Some(detached), |own| own == journal), expected, "{variable}");
+            let is_own = |own: Uuid| own == journal;
+            assert_eq!(of(Some(detached), is_own, Vec::new), expected, "{variable}");
             assert_eq!(
-                of(Some(detached), |_| false),
+                of(Some(detached), |_| false, Vec::new),
                 ProcessAncestry::Foreign,
                 "another's journal"
             );
@@ -248,6 +273,6 @@ mod tests {
     #[test]
     fn a_process_of_another_namespace_is_unknown() {
         assert_eq!(ancestry(0), ProcessAncestry::Unknown);
-        assert_eq!(of(None, |_| false), ProcessAncestry::Unknown);
+        assert_eq!(of(None, |_| false, Vec::new), ProcessAncestry::Unknown);
     }
 }

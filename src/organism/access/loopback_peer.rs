@@ -12,6 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use super::host_presence::names_of_data;
 use super::{ancestry, has_journal};
 use crate::children;
 use crate::journal::partitions_in;
@@ -36,8 +37,9 @@ struct ClientSocket {
 }
 
 /// Whether a hosted process owns the client's socket of the connection from `peer` to `server`. A
-/// hosted process is one that a pump with a journal in `data` has started. Reads the files of all
-/// processes, which takes milliseconds.
+/// hosted process is one that a pump with a journal in `data` has started, or another process that
+/// hosts listeners of the same organism. Reads the files of all processes, which takes
+/// milliseconds.
 ///
 /// A process can hide its sockets. If the client's socket is not among the open files of any
 /// process, returns whether a hosted process could own the socket.
@@ -48,7 +50,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 
     let pumps: Vec<u32> = partitions_in(data).iter().filter_map(|(_, at)| pump_of(at)).collect();
     let is_own = |journal| has_journal(data, journal);
-    let is_hosted = |pid: i32| ancestry::is_hosted(pid, &pumps, is_own);
+    let names = names_of_data(data);
+    let is_hosted = |pid: i32| ancestry::is_hosted(pid, &pumps, is_own, || names.clone());
 
     let mut looks = (0..LOOKS_MAX).filter_map(|_| look(socket_of(peer, server), is_hosted));
     looks.next().unwrap_or(true)

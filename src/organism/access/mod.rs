@@ -2,12 +2,14 @@
 //! the caller, and never on claims in a request.
 //!
 //! A hosted process, which this organism has started directly or through other processes, is
-//! refused. The one exception is a listener to which the config assigns a client, that is, a name
-//! for a sender of requests. The processes of this listener may send requests as that client and
-//! watch the client's threads. A caller of unknown ancestry needs a client's secret or an
-//! operator's signature.
+//! refused. So is a process that another process of this organism hosts: one that shares its
+//! partitions, or runs a trial or a test case. The one exception is a listener to which the config
+//! assigns a client, that is, a name for a sender of requests. The processes of this listener may
+//! send requests as that client and watch the client's threads. A caller of unknown ancestry needs
+//! a client's secret or an operator's signature.
 
 mod ancestry;
+mod host_presence;
 mod loopback_peer;
 
 use std::collections::HashMap;
@@ -33,6 +35,8 @@ use crate::service::{
 };
 use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
+pub use host_presence::HostPresence;
+use host_presence::{names_of_data, shared_names};
 pub use loopback_peer::is_hosted_peer;
 
 /// Environment variable that contains a listener's name. Every hosted process has this variable.
@@ -77,6 +81,8 @@ pub struct AccessRules {
     state: PathBuf,
     /// Public keys of the other machines on which the organism runs.
     known_hosts: Vec<String>,
+    /// Names that every other process of this machine shows that hosts listeners of the organism.
+    shared_names: Vec<String>,
 }
 
 impl AccessRules {
@@ -103,6 +109,7 @@ impl AccessRules {
             data: config.data.clone(),
             state: config.state.clone(),
             known_hosts,
+            shared_names: shared_names(config),
         }
     }
 
@@ -113,7 +120,8 @@ impl AccessRules {
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
         let uid = peer.as_ref().map(tokio::net::unix::UCred::uid);
         let is_own = |journal| has_journal(&self.data, journal);
-        SocketCaller { ancestry: ancestry::of(pid, is_own), uid }
+        let names = || [self.shared_names.clone(), names_of_data(&self.data)].concat();
+        SocketCaller { ancestry: ancestry::of(pid, is_own, names), uid }
     }
 
     /// Checks whether this caller may send this request.
@@ -492,8 +500,9 @@ fn denied(
              decides nothing; to let it send, give it a client of its own: \
              [listeners.{listener}] client = \"NAME\""
         ),
-        (None, _) => "a listener of this organism started this process, and a hosted process that \
-                      detached itself sends and decides nothing"
+        (None, _) => "a listener of this organism started this process, perhaps in a trial or a \
+                      test case, and a hosted process that detached itself sends and decides \
+                      nothing, nor does one that another process of the organism hosts"
             .to_owned(),
     };
 

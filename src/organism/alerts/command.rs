@@ -72,7 +72,7 @@ impl AlertCommand {
             partition: config.own_partition(),
             config: alerts.clone(),
             directory: config.directory.clone(),
-            withheld: config.withheld(),
+            withheld: config.withheld.clone(),
             mark: mark.cloned(),
         })
     }

@@ -1,7 +1,7 @@
 //! Applies `max_actions_per_turn`, the maximum number of actions in one turn of an agent. Refuses
-//! each action beyond the maximum. If a turn contains a final payload, also refuses each call of
-//! the turn, except for the definition that a run of a workflow records. A refusal does not affect the
-//! other actions of the turn.
+//! each action beyond the maximum. If a turn contains a final payload, also refuses each further
+//! final payload, and each call of the turn, except for the definition that a run of a workflow
+//! records. A refusal does not affect the other actions of the turn.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::{Meaning, run_definition_name};
@@ -11,13 +11,18 @@ use crate::pump::gate::Checked;
 pub(super) const CALL_BESIDE_REPLY: &str =
     "an outcome that replies may not call: reply first, or call first";
 
+const SECOND_FINAL: &str =
+    "this turn already has its final, which is the one result of the task; this one is not given";
+
 /// Checks the actions of one turn, in order. Refuses actions beyond the maximum number. If the turn
-/// contains a final payload, also refuses the calls in the turn.
+/// contains a final payload, also refuses all other final payloads and the calls in the turn.
 pub(super) struct TurnActions {
     room: u32,
     has_final: bool,
     spent: Option<Spent>,
     taken: u32,
+    /// Whether a final payload of the turn was accepted.
+    has_accepted_final: bool,
 }
 
 pub(super) enum PlannedAction {
@@ -32,7 +37,7 @@ impl TurnActions {
         let is_action = |checked: &&Checked| *checked.meaning() != Meaning::Note;
         let actions = payloads.iter().flatten().filter(is_action);
         let has_final = actions.take(room as usize).any(is_reply);
-        Self { room, has_final, spent, taken: 0 }
+        Self { room, has_final, spent, taken: 0, has_accepted_final: false }
     }
 
     pub fn verdict(&mut self, checked: &Checked) -> PlannedAction {
@@ -43,7 +48,10 @@ impl TurnActions {
         self.taken += 1;
         if self.taken > self.room {
             PlannedAction::Refuse(RefusalRule::ExcessAction, excess(self.room))
+        } else if is_reply(checked) && self.has_accepted_final {
+            PlannedAction::Refuse(RefusalRule::ExcessAction, SECOND_FINAL.to_owned())
         } else if is_reply(checked) {
+            self.has_accepted_final = true;
             PlannedAction::Final
         } else if self.has_final && *checked.name() != run_definition_name() {
             PlannedAction::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())

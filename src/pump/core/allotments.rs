@@ -168,7 +168,13 @@ impl Core {
     /// among the call's thread and the threads above it. The open calls in the found thread and in
     /// its subthreads time out, the calls of a thread before the calls of its subthreads. A call
     /// that another call in the same thread opened ends together with its opener.
+    ///
+    /// If the wall time of the call's tree is over, ends the open calls of the whole tree instead.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
+        if self.end_spent_tree(step, call) {
+            return;
+        }
+
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
         if at > step.time {

@@ -426,17 +426,20 @@ impl Core {
     }
 }
 
-/// Returns the `thread-result` that another thread gets for a closed call. If the result's payloads
-/// are too large or too deeply nested, the `thread-result` only states in which thread they are
-/// recorded.
+/// Returns the `thread-result` that another thread gets for a closed call. If the call is one of
+/// several calls to a group of listeners, the `thread-result` names the listener. If the result's
+/// payloads are too large or too deeply nested, the `thread-result` only states in which thread
+/// they are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();
+    let from = closed.opening.group.map(|_| closed.callee.clone());
     let parts = result.payloads.iter().map(|(.., payload)| payload);
     let size: usize = parts.clone().map(Payload::len).sum();
     if size + limits::ENVELOPE_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX {
         let payloads = parts.cloned().collect();
-        let whole = CorePayload::ThreadResult { thread: thread.clone(), status, payloads };
+        let from = from.clone();
+        let whole = CorePayload::ThreadResult { thread: thread.clone(), status, from, payloads };
         // The wrapping element adds one level of depth, which may exceed the gate's limit. The
         // core's own payloads must pass the gate, too.
         if scan(whole.payload().as_str().as_bytes()).is_ok() {
@@ -446,5 +449,5 @@ pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePa
 
     let text = format!("the result of {size} bytes is on record in {thread}; ask for less at once");
     let payloads = vec![CorePayload::error(ErrorCode::TooLarge, text).payload()];
-    CorePayload::ThreadResult { thread, status, payloads }
+    CorePayload::ThreadResult { thread, status, from, payloads }
 }

@@ -149,6 +149,7 @@ impl Core {
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);
         self.previews.extend_all(standstill.all() + grace);
+        self.tree_times.delay(step.time.plus(grace));
         // The alarms of these probes were set for times that are too early now. They have no effect
         // when they fire, so set new alarms.
         let probes = self.scheduler.absences.probes_out().into_iter();

@@ -274,7 +274,7 @@ pub enum Alarm {
     Gone {
         call: CallId,
     },
-    /// The time limit of the call's thread, or of a thread above it, may have passed.
+    /// The time limit of the call's thread, of a thread above it, or of its tree may have passed.
     ThreadTime {
         call: CallId,
     },

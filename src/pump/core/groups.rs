@@ -134,8 +134,14 @@ impl Core {
     /// that ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
-        for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
-            let leg = ClosingCall { id: leg, ..closed.clone() };
+        for KeptFault { leg, listener, how, faults, .. } in self.earlier_faults(closed, group) {
+            let mut leg = ClosingCall { id: leg, ..closed.clone() };
+            match listener {
+                Some(listener) => leg.callee = listener,
+                // A fault of an earlier program, which did not keep the listener. Without a group,
+                // the result names no listener.
+                None => leg.opening.group = None,
+            }
             let part =
                 |fault: &Arc<Message>| (fault.kind, fault.name.clone(), fault.payload.clone());
             let payloads = faults.iter().map(part).collect();

@@ -13,6 +13,7 @@ use super::reload::RemovedListeners;
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
+use super::tree_times::TreeTimes;
 use super::{CORE_VERSION, Core, Step};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
@@ -33,6 +34,7 @@ impl Core {
         self.calls = CallTable::default();
         self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
+        self.tree_times = TreeTimes::default();
         self.holds = CallsByClient::default();
         self.timed = CallsByClient::default();
         self.waiting = WaitingMessages::default();
@@ -70,6 +72,8 @@ impl Core {
         let roots = self.state.roots_in_memory();
         self.pick_up_trees(step, &roots);
         self.look_for_unsettled(step);
+        // Answers to attempts of the previous pump are not read yet.
+        self.tree_times.delay(step.time.plus(limits::STANDSTILL_MIN));
     }
 
     /// Resumes the open calls and the timers of the trees with these `roots`.
@@ -114,6 +118,7 @@ impl Core {
 
         roots.iter().for_each(|root| self.count_waiting_messages(root));
         self.set_thread_alarms(step, roots);
+        roots.iter().for_each(|root| self.follow_tree_time(root));
         let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
         let timers = trees.flat_map(|tree| tree.timers.iter());
         step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));

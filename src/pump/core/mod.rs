@@ -49,6 +49,7 @@ mod step;
 mod submit;
 mod thread_labels;
 mod timeouts;
+mod tree_times;
 mod trials;
 mod undelivered_messages;
 mod version;
@@ -84,16 +85,18 @@ use recorded_events::RecordedEvents;
 use reload::RemovedListeners;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
+use tree_times::TreeTimes;
 
 /// State of the pump, and the rules that change it.
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
     /// Attempts in flight, and deliveries that are still in progress after their call closed. This
-    /// field and the next seven fields are rebuilt after every boot, and are never recorded.
+    /// field and the next eight fields are rebuilt after every boot, and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
+    tree_times: TreeTimes,
     holds: CallsByClient,
     /// The open calls with timers.
     timed: CallsByClient,
@@ -127,6 +130,7 @@ impl Core {
             calls: CallTable::default(),
             scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
+            tree_times: TreeTimes::default(),
             holds: CallsByClient::default(),
             timed: CallsByClient::default(),
             waiting: WaitingMessages::default(),
@@ -272,6 +276,7 @@ impl Core {
         // deliveries, too. A replay has these deliveries as well.
         if let Some((tree, _)) = &step.record {
             self.state.follow_people(tree);
+            self.follow_tree_time(tree);
         }
         self.follow_closed_calls(step);
         self.follow_fork(step);

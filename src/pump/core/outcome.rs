@@ -421,8 +421,9 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer to an attempt that was not handed over to the answering listener instance,
-    /// and records the refusal. The answer affects no attempt, even if it names one that exists.
+    /// Refuses an answer to an attempt that the answering listener instance did not have at hand: it
+    /// was never handed over to the instance, or the instance has answered it already. Records the
+    /// refusal. The answer affects no attempt, even if it names one that exists.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -430,7 +431,7 @@ impl Core {
         named: String,
         payloads: Vec<Gated>,
     ) {
-        let message = format!("an answer to {named}, which its instance was not given");
+        let message = format!("an answer to {named}, which its instance did not have at hand");
         let verdicts = Vec::new();
         let input = Input::Stray { listener: listener.clone(), named, verdicts };
         step.begin_record(ThreadId::organism(), input);

@@ -226,6 +226,9 @@ impl Core {
         timers.retain(|(_, set)| is_freed.contains(&set.call));
         timers.sort_by_key(|(timer, set)| (set.fires_at, **timer));
         step.set_timer_alarms(timers.into_iter());
+
+        // The wall time of trees whose work was kept back by the pause runs again.
+        roots.iter().for_each(|root| self.follow_tree_time(root));
     }
 
     /// Returns the trees in memory that may contain calls to which a pause of `target` applies.

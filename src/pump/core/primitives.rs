@@ -162,8 +162,7 @@ impl Core {
         let (threads, timers) = open.map_or((0, 0), |open| (open.remote_calls.len(), open.timers));
         let arrived = open.is_some_and(Call::has_news);
         if threads + timers == 0 && !arrived {
-            let text = "no thread or timer of yours is unfinished";
-            return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
+            return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, NOTHING_TO_WAIT_FOR);
         }
 
         self.answer(step, ask, &CorePayload::Waiting { until, threads, timers });
@@ -249,6 +248,9 @@ impl Core {
         self.answer(step, ask, &error);
     }
 }
+
+const NOTHING_TO_WAIT_FOR: &str = "no thread or timer of this call is unfinished; the result of a \
+    thread that an earlier call opened ends no wait, and is shown in the first turn after it came";
 
 /// A primitive that the core is answering.
 struct PrimitiveRequest<'a> {

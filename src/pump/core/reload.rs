@@ -84,6 +84,8 @@ impl Core {
     /// so an alarm makes it, and no delivery of the call starts before. All other queued calls stay
     /// in their queues.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
+        // The new config may give trees another wall time.
+        roots.iter().for_each(|root| self.follow_tree_time(root));
         let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());
         let mut idle: Vec<_> = idle.map(|call| (call.thread.clone(), call.id)).collect();

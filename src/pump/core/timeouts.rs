@@ -106,17 +106,28 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the next deadline that can still fire, with its alarm. Returns `None` if there is no
-    /// such deadline.
+    /// Returns the next deadline of an attempt or of a tree that can still fire, with its alarm.
+    /// Returns `None` if there is no such deadline.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
-        let (at, call, attempt) = self.timeouts.next()?;
-        Some((at, Alarm::Deadline { call, attempt }))
+        let attempt = self.timeouts.next();
+        let attempt = attempt.map(|(at, call, attempt)| (at, Alarm::Deadline { call, attempt }));
+        let tree = self.tree_times.next().map(|(at, call)| (at, Alarm::ThreadTime { call }));
+        attempt.into_iter().chain(tree).min()
     }
 
-    /// Returns the alarms of at most `most` deadlines that have passed, earliest first.
+    /// Returns the next deadline of an attempt that can still fire. Returns `None` if there is no
+    /// such deadline.
+    pub fn next_attempt_deadline(&self) -> Option<Time> {
+        self.timeouts.next().map(|(at, ..)| at)
+    }
+
+    /// Returns the alarms of at most `most` deadlines that have passed: those of attempts, earliest
+    /// first, and then those of trees, earliest first.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
-        let due = self.timeouts.due(now).take(most);
-        due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
+        let attempts = self.timeouts.due(now);
+        let attempts = attempts.map(|(call, attempt)| Alarm::Deadline { call, attempt });
+        let trees = self.tree_times.due(now).map(|call| Alarm::ThreadTime { call });
+        attempts.chain(trees).take(most).collect()
     }
 
     /// Records that a host has read the answer to an attempt, although the pump has not processed

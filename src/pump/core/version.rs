@@ -129,8 +129,9 @@ const CHANGES: &[(u32, &str)] = &[
          a reload holds and releases waiting calls as a start does, and drops requests for previews \
          that are no longer declared; a preview in place of an answer ends its call; no result \
          shortens a backoff; the pause that cancels a call is its stated reason; a retry in a renewed \
-         tree has new counts; refusals of payloads inside primitives are recorded; and nothing of \
-         `sess-organism` is cancelled",
+         tree has new counts; refusals of payloads inside primitives are recorded; nothing of \
+         `sess-organism` is cancelled; a turn has one final; each result of a group in another thread \
+         names its listener; and the end of a tree's wall time ends its open calls",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

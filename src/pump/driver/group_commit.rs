@@ -4,6 +4,7 @@
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::failed_attempts::warn_of_failed_attempts;
 use super::{Pump, PumpCommand};
 use crate::bus::Delivery;
 use crate::clock::{Time, since_boot};
@@ -95,6 +96,8 @@ impl Pump {
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             self.lead.record_acknowledgement(requested_at);
             self.meter.record_written(&records, self.core.state());
+            // Ordering rule: the effects of a time-out make the meter forget the attempt.
+            warn_of_failed_attempts(&records, &self.meter);
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
             self.perform_all(early)?;

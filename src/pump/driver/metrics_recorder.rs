@@ -8,7 +8,7 @@ use super::spans::PumpSpans;
 use crate::bus::Delivery;
 use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message, MessageKind, RefusalRule};
-use crate::ids::{Attempt, CallId};
+use crate::ids::{Attempt, CallId, ListenerName};
 use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
 use crate::system::{ErrorCode, ScheduleEvent};
@@ -50,6 +50,12 @@ impl MetricsRecorder {
 
     pub fn counts(&self) -> &Arc<PumpMetrics> {
         &self.counts
+    }
+
+    /// Returns the listener that handles an attempt; `None` if the attempt is not in flight.
+    pub fn listener_of(&self, call: CallId, attempt: Attempt) -> Option<&ListenerName> {
+        let (index, _) = self.under_way.get(&(call, attempt))?;
+        self.counts.each().nth(*index).map(|(name, _)| name)
     }
 
     /// Returns the time since the previous call of `lap`.

@@ -11,6 +11,7 @@ mod arrivals;
 mod busy_counter;
 mod call_waits;
 mod completions;
+mod failed_attempts;
 mod group_commit;
 mod handle;
 mod leadership;

@@ -314,7 +314,8 @@ impl Pump {
             return TimePassage::Changed;
         }
 
-        let deadline = self.core.next_deadline().map(|(at, _)| at);
+        // The end of a tree's wall time moves nothing on, so it is not waited for.
+        let deadline = self.core.next_attempt_deadline();
         let scheduled = [deadline, self.alarms.next()].into_iter().flatten().min();
         let Some(at) = scheduled else { return TimePassage::NothingScheduled };
         self.watch.skip_to(at);

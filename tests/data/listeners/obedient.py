@@ -63,6 +63,8 @@ def do(request):
         import subprocess
 
         return done(len(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout))
+    if word == "nested":
+        return done(done("inner"))
     if word == "control":
         return done("\0")
     if word == "huge":

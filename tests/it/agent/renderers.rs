@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use organism::agent::{ActionTransport, AgentOptions, FinalMode, ModelAgent, RendererVersion};
-use organism::contract::Contracts;
+use organism::contract::{Contracts, Gather};
 use organism::envelope::{MessageKind, RefusalRule};
-use organism::ids::{Digest, MessageId, PayloadName};
+use organism::ids::{CallId, Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
+use organism::thread::Fact;
 
 use super::setup::{
     RESEARCH_NAMESPACE, TOOLS, delivery, options, options_with_finals, question_thread, says,
@@ -234,6 +235,51 @@ fn written(version: RendererVersion) -> String {
 fn each_version_of_the_renderer_writes_what_it_always_wrote() {
     for version in RendererVersion::ALL {
         check_pinned(version.as_str(), &written(version));
+    }
+}
+
+/// Adds a native call to two peers. The peer that is second in the config answers first.
+fn native_group(story: &mut Story, call: MessageId) {
+    let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
+    let digest = Digest::of(query.as_bytes());
+    let position = story.position();
+    let note = format!(
+        "<model-turn xmlns=\"{}\" agent=\"researcher\" call=\"{call}\" position=\"{position}\" \
+         provider=\"playback\"><raw/><call id=\"c1\" name=\"query\" \
+         payload=\"{digest}\">{{\"content\":\"both\"}}</call></model-turn>",
+        system::NAMESPACE
+    );
+    let sent = story.step(&[
+        story_message("researcher", "researcher", MessageKind::Note, &note),
+        story_message("researcher", "code", MessageKind::Call, &query),
+        story_message("researcher", "web", MessageKind::Call, &query),
+    ]);
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        if let Fact::Accepted { opening: Some(opening), .. } = fact {
+            opening.group = Some((CallId(sent[1]), Gather::All));
+        }
+    }
+
+    let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
+    story.say(story_message("web", "researcher", MessageKind::Reply, &found).because(sent[2]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[1]));
+}
+
+/// Section 10.6: the answers of a group are one result, and rule 4.15 gives their order.
+#[test]
+fn native_results_of_a_group_are_in_config_order_since_the_ninth_version() {
+    for version in RendererVersion::ALL {
+        let transport = ActionTransport::Native;
+        let options = AgentOptions { version, transport, ..options() };
+        let (mut story, call) = question_thread();
+        native_group(&mut story, call);
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let (before, result) = text.split_once("[result c1 false]").unwrap();
+        assert!(!before.contains("from=\"code\""), "{text}");
+        let code = result.find("from=\"code\"").unwrap();
+        let web = result.find("from=\"web\"").unwrap();
+        assert_eq!(code < web, version >= RendererVersion::V9, "{version:?}: {text}");
     }
 }
 

@@ -120,6 +120,35 @@ fn a_thread_is_shown_as_it_was_at_a_moment() {
     assert!(text.contains("`noon` is no moment; write a position, 2026-11-20"), "{text}");
 }
 
+/// A thread or a position that is not on record must not look like a search without a result, or
+/// like the present state.
+#[test]
+fn positions_threads_and_rules_that_do_not_exist_are_refused() {
+    let place = researched();
+    for (arguments, expected) in [
+        (&["thread", ROOT, "--at", "99999"][..], "position 99999 is not on record; the last is "),
+        (&["thread", ROOT, "--limit", "-1"], "write a number of at least 1"),
+        (&["search", "--thread", "sess-absent00"], "no thread sess-absent00 is on record"),
+        (&["search", "--rule", "schema_invalid"], "it is one of too-large, not-utf8, "),
+        (&["search", "--limit", "-1"], "write a number of at least 1"),
+        (&["threads", "--limit", "0"], "write a number of at least 1"),
+        (&["threads", "--cost-over", "-1"], "it is an amount such as 0.50"),
+    ] {
+        let refused = organism(&place, arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+        assert!(!text.contains("'-- -1'"), "{arguments:?}: {text}");
+    }
+
+    let subthread = format!("{ROOT}.absent");
+    let unknown = organism(&place, &["search", "--thread", &subthread]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let nobody = organism(&place, &["search", "--from", "nobody"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&nobody.stderr), "nothing matches\n");
+}
+
 #[test]
 fn the_command_for_the_next_page_of_an_earlier_state_names_the_moment() {
     let place = long(20);

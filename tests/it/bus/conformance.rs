@@ -224,6 +224,22 @@ fn failures(options: &[&str], how: &str) -> Vec<(String, String)> {
     failed.collect()
 }
 
+/// A second answer names its own attempt, which the program has answered already.
+#[test]
+fn a_listener_that_answers_twice_learns_which_answer_it_repeated() {
+    let request = request();
+    let payload = request.path().to_str().unwrap();
+    let (code, checklist, _) =
+        test(&["--payload", payload, "--", "python3", &script("named.py"), "twice"]);
+    assert_eq!(code, 1, "{checklist}");
+    let (_, quiet) = checklist.split_once("FAIL  is quiet after its answer").unwrap();
+    let reason = quiet.lines().nth(1).unwrap();
+    assert!(reason.contains("it answers attempt 1."), "{reason}");
+    assert!(reason.contains(" again, which it has answered already"), "{reason}");
+    assert!(!checklist.contains("Some("), "{checklist}");
+    assert!(!checklist.contains("not its own"), "{checklist}");
+}
+
 #[test]
 fn a_listener_that_mishandles_cancels_fails_each_time() {
     let cases = [

@@ -91,9 +91,33 @@ pub fn compile(folder: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
 }
 
+/// Line of the page with which the config names the folder of the kit in Python.
+const KIT_LINE: &str = "env = { PYTHONPATH = \"listeners/python\" }\n";
+
+/// Installs the kit in Python as the page does. The command prints the line of the page.
+fn install_kit(folder: &Path) {
+    let mut install = Command::new(env!("CARGO_BIN_EXE_organism"));
+    install.args(["listener", "install", "python"]).current_dir(folder);
+    let output = install.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), KIT_LINE);
+    assert!(page().contains(&format!("\n    {KIT_LINE}")));
+}
+
 impl Example {
     fn interpreter(&self) -> &str {
         &self.command[0]
+    }
+
+    fn is_in_python(&self) -> bool {
+        self.file.ends_with(".py")
+    }
+
+    /// The environment variables with which the page runs the program.
+    fn variables(&self) -> Vec<(String, String)> {
+        let mut quoted = KIT_LINE.split('"').skip(1);
+        let kit = quoted.next().unwrap().to_owned();
+        if self.is_in_python() { vec![("PYTHONPATH".to_owned(), kit)] } else { Vec::new() }
     }
 
     /// Writes the program and the schema. Returns the command with the full path of each file.
@@ -102,6 +126,9 @@ impl Example {
         std::fs::write(folder.join(&self.file), &self.program).unwrap();
         if self.file.ends_with(".mts") {
             compile(folder);
+        }
+        if self.is_in_python() {
+            install_kit(folder);
         }
         let path = |word: &String| {
             let file: PathBuf = folder.join(word);
@@ -115,7 +142,7 @@ impl Example {
         let mut test = Command::new(env!("CARGO_BIN_EXE_organism"));
         test.args(["listener", "test", "--schema", "greeter.xsd", "--accepts", "greet"]);
         test.args(["--replies", "greeting", "--timeout", "60", "--"]).args(command);
-        test.current_dir(folder).env("PYTHONPATH", repository().join("listeners/python"));
+        test.current_dir(folder).envs(self.variables());
         let output = test.output().unwrap();
         let checklist = String::from_utf8(output.stdout).unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
@@ -140,8 +167,8 @@ async fn runs(example: &Example) {
     let folder = TempDir::new().unwrap();
     let command = example.write(folder.path());
     let mut options = Options::new(name("greeter"), command.clone());
-    let kit = repository().join("listeners/python").to_str().unwrap().to_owned();
-    options.env = vec![("PYTHONPATH".to_owned(), kit)];
+    options.env = example.variables();
+    options.working_dir = Some(folder.path().to_owned());
     let mut ear = HostHarness::hosting(|sink| {
         Arc::new(ProcessHost::start(options, sink, &Handle::current()))
     });

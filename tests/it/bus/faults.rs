@@ -95,6 +95,19 @@ async fn a_process_that_floods_its_host_with_heartbeats_is_cancelled_and_stopped
 }
 
 #[tokio::test]
+async fn a_stop_ends_a_running_delivery_without_the_time_of_a_drain() {
+    let mut options = obedient();
+    options.drain_timeout = Duration::from_secs(3600);
+    let mut ear = hosting(options);
+    let number = ear.tell("stuck");
+    ear.expect(SinkEvent::Beat(number)).await;
+    let stopped = tokio::time::timeout(PATIENCE, ear.host.stop()).await;
+    stopped.expect("the host should have stopped");
+    let failure = failure_after_heartbeats(&mut ear).await;
+    assert!(failure.contains("after the listener was stopped"), "{failure}");
+}
+
+#[tokio::test]
 async fn an_answer_that_a_kit_cannot_send_is_garbage_with_its_reason() {
     let mut ear = hosting(obedient());
     ear.tell("control");

@@ -109,6 +109,19 @@ fn a_kit_answers_with_the_reason_where_it_cannot_send_an_answer_and_goes_on() {
     }
 }
 
+/// An element is no text. It would become the text of a Python object.
+#[test]
+fn the_python_kit_refuses_an_element_as_the_text_of_an_element() {
+    let input = [delivery("nested"), delivery("echo next")].concat();
+    let output = output(KitLanguage::Python, &input);
+    let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+    assert_eq!(frames.len(), 2, "{}", text(&output.stderr));
+    let reason = "is of type Element: pass elements as children=[...]";
+    assert!(frames[0].contains(reason), "{frames:?}");
+    assert!(frames[1].contains(&done("next")), "{frames:?}");
+    assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_kit_replaces_characters_in_a_preview_that_xml_cannot_contain() {
     for language in KitLanguage::ALL {

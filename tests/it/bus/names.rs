@@ -52,7 +52,7 @@ async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_proce
     match ear.next().await {
         SinkEvent::Failed(number, AttemptFailure::Crashed { detail }) => {
             assert_eq!(number, fourth);
-            assert_eq!(detail, "answered 3 times to an attempt that was not delivered to it");
+            assert_eq!(detail, "gave 3 answers to attempts that it did not have at hand");
         }
         other => panic!("expected a crash, heard {other:?}"),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use organism::config::{
     FinalFormat, MemoryScope, ProviderConfig, StorageConfig, TelemetryConfig, directory_name, load,
+    load_for_servers,
 };
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
@@ -123,7 +124,9 @@ fn every_key_can_be_set() {
     let headers: Vec<_> = told.headers.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(headers, [("authorization", "Bearer hello"), ("x-token", "hunter2")]);
     assert_eq!((told.service.as_str(), told.sample), ("desk-hello", 0.25));
-    assert_eq!(config.collector_keys, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
+    for variable in ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"] {
+        assert!(config.withheld.contains(&variable.to_owned()), "{:?}", config.withheld);
+    }
     assert_eq!(config.data, config.directory.join("journal"));
     let state = Path::new("/home/me/.local/state/organism");
     assert_eq!(config.state, state.join(config.project.directory_name()));
@@ -142,9 +145,25 @@ fn collector_keys_are_hidden_from_listeners_even_without_export() {
     ];
     let config = load_text(full, &variables).map_err(|p| p.to_string()).unwrap();
     assert_eq!(config.telemetry, None);
-    let expected =
-        ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS", "ORGANISM_TELEMETRY__HEADERS__X_OTHER"];
-    assert_eq!(config.collector_keys, expected);
+    for variable in
+        ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS", "ORGANISM_TELEMETRY__HEADERS__X_OTHER"]
+    {
+        assert!(config.withheld.contains(&variable.to_owned()), "{:?}", config.withheld);
+    }
+}
+
+/// An override of one listener's `env` is no variable of the other listeners.
+#[test]
+fn an_override_of_a_listeners_env_is_hidden_from_listeners() {
+    let text = std::fs::read_to_string(data().join("good.toml")).unwrap();
+    let variables = [
+        ("ORGANISM_LISTENERS__SEARCH__ENV__TOKEN", "hunter2"),
+        ("ORGANISM_LISTENERS__SEARCH__TIMEOUT", "5s"),
+    ];
+    let config = load_text(text, &variables).map_err(|p| p.to_string()).unwrap();
+    let is_withheld = |variable: &str| config.withheld.contains(&variable.to_owned());
+    assert!(is_withheld("ORGANISM_LISTENERS__SEARCH__ENV__TOKEN"), "{:?}", config.withheld);
+    assert!(!is_withheld("ORGANISM_LISTENERS__SEARCH__TIMEOUT"), "{:?}", config.withheld);
 }
 
 /// The password of NATS is kept from listeners even if the journal is embedded.
@@ -154,7 +173,7 @@ fn the_password_of_nats_stays_here_wherever_the_journal_is() {
     let nats = "[nats]\nurl = \"nats://h\"\nuser = \"pump\"\npassword_env = \"WORD\"\n";
     let config = load_text(format!("{text}\n{nats}"), &[("WORD", "hunter2")]).unwrap();
     assert_eq!(config.storage, StorageConfig::Embedded);
-    assert!(config.withheld().contains(&"WORD".to_owned()), "{:?}", config.withheld());
+    assert!(config.withheld.contains(&"WORD".to_owned()), "{:?}", config.withheld);
 }
 
 #[test]
@@ -362,6 +381,46 @@ fn an_override_of_a_payload_that_the_file_does_not_have_is_a_problem() {
 }
 
 #[test]
+fn a_value_within_a_workflow_or_an_undo_can_be_replaced() {
+    let overrides = [
+        ("ORGANISM_WORKFLOWS__ESSAY__GOALS__IMPROVE__MAX", "5"),
+        ("ORGANISM_WORKFLOWS__ESSAY__GOALS__REVIEW__PROMPT", "Review it twice."),
+    ];
+    let around = surroundings(&data(), &overrides);
+    let config = load(Path::new("good-workflow.toml"), &around).map_err(|p| p.to_string()).unwrap();
+    let stored: toml::Table = config.stored.toml.parse().unwrap();
+    let goals = &stored["workflows"]["essay"]["goals"];
+    assert_eq!(goals["improve"]["max"].as_integer(), Some(5));
+    assert_eq!(goals["review"]["prompt"].as_str(), Some("Review it twice."));
+
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let variable = "ORGANISM_LISTENERS__FLIGHTS__UNDO__RESERVE_SEAT__WITH__NUMBER";
+    let around = surroundings(&examples, &[(variable, "request/name")]);
+    let config = load_for_servers(Path::new("booking.toml"), &around);
+    let config = config.map_err(|problems| problems.to_string()).unwrap();
+    let with = &config.contracts.get(&name("flights")).unwrap().undo[0].with;
+    assert_eq!(*with, [("number".to_owned(), "request/name".to_owned())]);
+}
+
+#[test]
+fn an_override_within_a_workflow_that_the_file_does_not_have_is_a_problem() {
+    for (variable, near) in [
+        (
+            "ORGANISM_WORKFLOWS__ESSAY__GOALS__REVIEW__AGNET",
+            "did you mean ORGANISM_WORKFLOWS__ESSAY__GOALS__REVIEW__AGENT?",
+        ),
+        ("ORGANISM_WORKFLOWS__ESSAY__GOALS__REVIEW", "an override is ORGANISM_"),
+        ("ORGANISM_WORKFLOWS__ESSAY__GOALS__POLISH__AGENT", "an override is ORGANISM_"),
+    ] {
+        let around = surroundings(&data(), &[(variable, "writer")]);
+        let problems = said(&load(Path::new("good-workflow.toml"), &around));
+        assert_eq!(problems.len(), 1, "{variable}: {problems:?}");
+        assert!(problems[0].starts_with("unknown-override"), "{problems:?}");
+        assert!(problems[0].contains(near), "{variable}: {problems:?}");
+    }
+}
+
+#[test]
 fn an_override_by_value_replaces_a_file_and_the_other_way_round() {
     let full = include_str!("../../data/config/good-full.toml");
     let rules = ("ORGANISM_AGENTS__RESEARCHER__PROMPT__RULES", "none");
@@ -413,4 +472,58 @@ fn a_listener_on_nats_has_no_program_and_is_found_on_the_servers() {
     assert_eq!((config.processes.len(), &config.remotes[..]), (0, &[name("search")][..]));
     assert_eq!(config.nats.unwrap().servers, ["nats://127.0.0.1:4222"]);
     assert_eq!(config.contracts.get(&name("search")).unwrap().concurrency, 16);
+}
+
+/// The approval of a listener that accepts the payload `run` of a schema with these components, if
+/// the config states no approval.
+fn default_approval(components: &str) -> Approval {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = format!(
+        "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"urn:t\" \
+         xmlns=\"urn:t\" elementFormDefault=\"qualified\">{components}</xs:schema>"
+    );
+    std::fs::write(directory.path().join("run.xsd"), schema).unwrap();
+    let config = "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n\
+                  [listeners.hands]\ncommand = [\"/bin/cat\"]\nschema = \"run.xsd\"\n\
+                  accepts = [\"run\"]\n";
+    std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+    let around = surroundings(directory.path(), &[]);
+    let config = load(Path::new("organism.toml"), &around).map_err(|p| p.to_string()).unwrap();
+    config.contracts.get(&name("hands")).unwrap().approval
+}
+
+// Requirement A13.
+#[test]
+fn an_attribute_is_dangerous_anywhere_in_a_payload_makes_dangerous_the_default() {
+    let flag = "<xs:attribute name=\"is_dangerous\" type=\"xs:string\" use=\"required\"/>";
+    let within = |name: &str, content: &str| {
+        let content = format!("<xs:complexType>{content}</xs:complexType>");
+        format!("<xs:element name=\"{name}\">{content}</xs:element>")
+    };
+    let sequence = |content: &str| format!("<xs:sequence>{content}</xs:sequence>");
+
+    // The description of a payload ends after four levels.
+    let mut deep = within("leaf", flag);
+    for wrapper in ["d", "c", "b", "a"] {
+        deep = within(wrapper, &sequence(&deep));
+    }
+    let deep = within("run", &sequence(&deep));
+    assert_eq!(default_approval(&deep), Approval::Dangerous);
+
+    // A child has the name of its parent.
+    let same_name = within("run", &sequence(&within("run", flag)));
+    assert_eq!(default_approval(&same_name), Approval::Dangerous);
+
+    // An instance chooses the type with the attribute by `xsi:type`.
+    let typed = within("run", &sequence("<xs:element name=\"cmd\" type=\"Base\"/>"));
+    let types = format!(
+        "<xs:complexType name=\"Base\"/><xs:complexType name=\"Danger\"><xs:complexContent>\
+         <xs:extension base=\"Base\">{flag}</xs:extension></xs:complexContent></xs:complexType>"
+    );
+    assert_eq!(default_approval(&format!("{typed}{types}")), Approval::Dangerous);
+
+    // The attribute of another payload in the same file changes nothing.
+    let plain = within("run", &sequence("<xs:element name=\"cmd\" type=\"xs:string\"/>"));
+    let other = within("other", flag);
+    assert_eq!(default_approval(&format!("{plain}{other}")), Approval::Never);
 }

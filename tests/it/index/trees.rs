@@ -1,7 +1,8 @@
 //! `organism threads`: filters by properties of trees, and pages.
 
+use organism::audit::{self, ThreadPhase};
 use organism::envelope::{Disposition, MessageKind};
-use organism::ids::CallId;
+use organism::ids::{CallId, PayloadName};
 use organism::journal::Journal as _;
 use organism::thread::{Closing, Fact, PauseTarget, Record};
 
@@ -182,6 +183,79 @@ fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     let tree: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(tree["status"], "failed");
     assert_eq!(tree["fault"], "crashed: crashed: signal 9");
+}
+
+/// Namespace of the payloads of a workflow with the name `researcher`.
+const RUNS: &str = "https://xml-pipeline.org/ns/workflow/v1/researcher";
+
+/// Makes the reply in `record` the reply with which the workflow `researcher` reports a failed run.
+fn report_failed_run(mut record: Record) -> Record {
+    for fact in &mut record.facts {
+        if let Fact::Accepted { message, .. } = fact
+            && message.kind == MessageKind::Reply
+        {
+            let reply = std::sync::Arc::make_mut(message);
+            reply.call = None;
+            reply.name = PayloadName::new(RUNS, "researcher-failed");
+        }
+    }
+    record
+}
+
+/// A thread has failed if the run of a workflow in it has failed, although the call of the run has
+/// completed with a reply. A failed run in a subthread is a result for the thread above it.
+#[test]
+fn a_thread_with_a_failed_run_has_failed() {
+    let mut script = Script::default();
+    let report = format!(
+        "<researcher-failed xmlns=\"{RUNS}\"><goal>pay</goal><code>card-declined</code>\
+         <reason>no money</reason></researcher-failed>"
+    );
+    let mut records = vec![script.boot(1)];
+
+    let failed = thread("sess-failedrun");
+    let (asked, first) = script.question(&failed, "Book a trip");
+    records.push(first);
+    let mut step = script.outcome(&failed, "researcher", asked);
+    step.say(MessageKind::Reply, "researcher", "operator", "r", &report, Some(asked));
+    step.close(asked, Closing::Completed);
+    records.push(report_failed_run(step.end()));
+
+    let above = thread("sess-abovefail");
+    let (asked, first) = script.question(&above, "Book a trip");
+    records.push(first);
+    let child = above.child("trip");
+    let mut step = script.outcome(&above, "researcher", asked);
+    step.open(&child, "researcher").within(&child);
+    let inner = step.say(MessageKind::Call, "researcher", "researcher", "q", "<q/>", None);
+    records.push(step.end());
+    let mut step = script.outcome(&child, "researcher", inner);
+    step.say(MessageKind::Reply, "researcher", "researcher", "r", &report, Some(inner));
+    step.close(inner, Closing::Completed);
+    records.push(report_failed_run(step.end()));
+    let mut step = script.outcome(&above, "researcher", asked);
+    step.say(MessageKind::Reply, "researcher", "operator", "answer", "<a/>", Some(asked));
+    step.close(asked, Closing::Completed);
+    records.push(step.end());
+
+    let place = Place::with(&mut records);
+    assert_eq!(listed(&place, &["--status", "failed"]), "failedrun");
+    assert_eq!(listed(&place, &["--errors"]), "failedrun");
+    assert_eq!(listed(&place, &["--status", "completed"]), "abovefail");
+
+    let output = organism(&place, &["threads", "--json", "--status", "failed"]);
+    let tree: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(tree["fault"], "card-declined: pay: no money");
+    let sql = "SELECT outcome || ' ' || coalesce(fault, '-') AS ended FROM call ORDER BY opened_us";
+    let output = organism(&place, &["sql", "--csv", sql]);
+    let ends = ["ended", "completed card-declined", "completed -", "completed -"];
+    assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), ends);
+
+    let reader = place.reader();
+    for (thread, phase) in [(failed, ThreadPhase::Failed), (above, ThreadPhase::Completed)] {
+        let timeline = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
+        assert_eq!(timeline.status, phase, "{thread}");
+    }
 }
 
 /// A failed tree states its fault in the list of trees, so that a reader need not open each tree.

@@ -140,6 +140,18 @@ fn a_run_is_refused_within_its_patience_while_another_holder_has_the_journal() {
 }
 
 #[test]
+fn a_command_names_the_holder_of_a_journal_that_takes_no_requests() {
+    let house = House::new();
+    assert_eq!(ended(send(&house, "first")).code, Some(0));
+    let _lock = DirectoryLock::take(&house.data()).unwrap();
+    let refused = ended(send(&house, "second"));
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    let process = format!("in use by process {}", std::process::id());
+    assert!(refused.err.contains(&process), "{refused:?}");
+    assert!(refused.err.contains("maybe because it is stopping; try again"), "{refused:?}");
+}
+
+#[test]
 fn a_command_gives_up_on_an_announced_organism_that_does_not_open_its_socket() {
     let house = House::new();
     assert_eq!(ended(send(&house, "first")).code, Some(0));

@@ -103,6 +103,12 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
         assert_eq!(refused.code, Some(65), "{refused:?}");
         assert!(refused.err.contains(rule), "{refused:?}");
     }
+    let refused = answer(&house, &[&id, "-"], "<pass>no idea</pass>");
+    let hint = "is pass, without a namespace (xmlns); write one of these, nearest first:";
+    assert!(refused.err.contains(&format!("{hint}\n  {{{NS}}}pass\n")), "{refused:?}");
+    let begun = answer(&house, &[&id[..id.len() - 1], "-"], "nonsense");
+    assert_eq!(begun.code, Some(65), "the beginning of an id is enough: {begun:?}");
+    assert!(begun.err.contains("not-one-root"), "{begun:?}");
     let refused = answer(&house, &[&id, "-", "--json"], "nonsense").json();
     assert_eq!((&refused[0]["message"], &refused[0]["result"]), (&json!(id), &json!("refused")));
     assert_eq!(refused[0]["refusal"]["rule"], "not-one-root");

@@ -88,7 +88,15 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     let unseen = house.organism(&["approve", id]);
     assert_eq!(unseen.code, Some(2), "{unseen:?}");
     assert!(unseen.err.contains(&say("hello")), "approve shows what it approves: {unseen:?}");
-    assert!(unseen.err.contains("no terminal to show the payload"), "{unseen:?}");
+    assert!(unseen.err.contains("no terminal to show the payload: pass --hash, as"), "{unseen:?}");
+
+    let begun = house.organism(&["approve", &id[..id.len() - 1]]);
+    assert!(begun.err.contains(&say("hello")), "the beginning of an id is enough: {begun:?}");
+    let absent = house.organism(&["approve", "00000000"]);
+    assert_eq!(absent.code, Some(65), "{absent:?}");
+    let malformed = house.organism(&["refuse", "0000"]);
+    assert_eq!(malformed.code, Some(2), "{malformed:?}");
+    assert!(malformed.err.contains("write at least its first 8 hexadecimal digits"));
 
     for short in [&hash(&say("hello"))[..7], ""] {
         let refused = house.organism(&["approve", id, "--hash", short]);

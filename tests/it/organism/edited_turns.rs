@@ -142,6 +142,9 @@ fn what_cannot_take_the_place_of_a_turn_is_refused_with_a_reason() {
         assert_eq!(edited.code, Some(code), "{text}: {edited:?}");
         assert!(edited.err.contains(expected), "{text}: {edited:?}");
     }
+    let plain = edit(&house, &turns[1], "<ping><n>1</n></ping>", &["--no-wait"]);
+    let hint = "is ping, without a namespace (xmlns); write one of these, nearest first:";
+    assert!(plain.err.contains(&format!("{hint}\n  {{{TALK}}}ping\n")), "{plain:?}");
     let missing = house.organism(&["fork", &turns[1], "--edit", "missing.xml"]);
     assert_eq!(missing.code, Some(2), "{missing:?}");
     assert_eq!(house.effects(), 2, "no effect happened again");

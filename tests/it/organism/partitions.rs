@@ -359,13 +359,10 @@ fn a_decision_reaches_its_partition_from_any_host() {
     let thread = root(1, 0);
     let sent = other.send_text(&say("hello"), &["--new", &thread, "--no-wait", "--key", "k"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
-    let held = one.organism(&["approvals", "--json"]).json();
+    let listed = one.organism(&["approvals", "--json"]);
+    let held = listed.json();
     let id = held[0]["message"].as_str().unwrap();
-    assert_eq!(
-        other.organism(&["approvals", "--json"]).out,
-        "",
-        "it is in no journal of this host"
-    );
+    assert_eq!(other.organism(&["approvals", "--json"]).out, listed.out, "any host lists it");
     let wrong = other.organism(&["approve", id, "--hash", "00000000"]);
     assert_eq!(wrong.code, Some(65), "{wrong:?}");
     let hash = organism::ids::Digest::of(say("hello").as_bytes()).to_string();
@@ -387,6 +384,34 @@ fn a_decision_reaches_its_partition_from_any_host() {
     for running in running {
         assert_eq!(running.stop(), Some(0));
     }
+}
+
+#[test]
+fn a_host_without_a_process_lists_the_held_calls_of_every_pump() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    // Afterwards, the other host has a copy of each journal.
+    assert_eq!(run(&other, "0,1,2,3").stop(), Some(0));
+    let running = run(&one, "0,1,2,3");
+    for partition in [1, 3] {
+        let new = root(partition, 0);
+        let sent = one.send_text(&say("hello"), &["--new", &new, "--no-wait", "--key", &new]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+    }
+
+    let here = one.organism(&["approvals", "--json"]);
+    assert_eq!(here.json().len(), 2, "{here:?}");
+    let there = other.organism(&["approvals", "--json"]);
+    assert_eq!(there.code, Some(0), "{there:?}");
+    assert_eq!(there.out, here.out);
+    assert_eq!(there.err, "");
+
+    assert_eq!(running.stop(), Some(0));
+    let read = other.organism(&["approvals", "--json"]);
+    assert_eq!(read.code, Some(0), "{read:?}");
+    assert!(read.err.contains("no pump responds to this command"), "{read:?}");
+    assert!(read.err.contains("this host's copy of the journal"), "{read:?}");
+    assert!(read.err.contains("in partition 3"), "{read:?}");
 }
 
 #[test]

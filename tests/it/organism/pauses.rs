@@ -47,7 +47,7 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
 
     let paused = house.organism(&["pause", "all", "--note", "looking into it"]);
     assert_eq!(paused.code, Some(0), "{paused:?}");
-    let expected = "everything is paused: nothing more is handed over until `organism resume`; \
+    let expected = "everything is paused: nothing more is handed over until `organism resume all`; \
                     deliveries in flight that end by themselves: 1\n";
     assert_eq!(paused.err, expected);
     let again = house.organism(&["pause", "all", "--json"]);

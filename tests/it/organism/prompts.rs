@@ -65,6 +65,17 @@ fn the_shown_bodies_were_sent(wire: &Wire) {
 }
 
 #[test]
+fn the_prompt_of_an_unknown_thread_is_refused_because_of_the_thread() {
+    let (house, _provider) = two_turns(&OPENAI, "");
+    for turn in [&[][..], &["--turn", "1"]] {
+        let arguments = ["prompt", "writer", "--thread", "sess-absent00"];
+        let absent = house.organism(&[&arguments[..], turn].concat());
+        assert_eq!(absent.code, Some(2), "{absent:?}");
+        assert!(absent.err.contains("no thread sess-absent00 is on record"), "{absent:?}");
+    }
+}
+
+#[test]
 fn the_wire_of_a_turn_is_the_body_that_an_openai_server_received() {
     the_shown_bodies_were_sent(&OPENAI);
 }

@@ -155,6 +155,22 @@ fn a_copy_elsewhere_is_compared_and_named() {
 }
 
 #[test]
+fn a_missing_file_of_checkpoints_is_no_evidence_against_the_journal() {
+    let house = answered();
+    let missing = house.path("nofile");
+    let verified = house.organism(&["verify", "--checkpoint", missing.to_str().unwrap()]);
+    assert_eq!(verified.code, Some(69), "{verified:?}");
+    assert!(verified.err.contains("nofile cannot be read: No such file"), "{verified:?}");
+    assert!(!verified.out.contains("BROKEN"), "{verified:?}");
+
+    house.write("empty", "");
+    let empty = house.path("empty");
+    let verified = house.organism(&["verify", "--checkpoint", empty.to_str().unwrap()]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.out.contains("contains no checkpoint of the journal"), "{verified:?}");
+}
+
+#[test]
 fn a_projection_is_proved_together_with_its_stream() {
     let house = House::new();
     let sent = house.send_text(&say("hello"), &[]);

@@ -5,6 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use organism::ids::Position;
+use organism::limits;
+use organism::thread::Fact;
+
 use super::{CONFIG, CommandOutput, House, numbered, say, talk_reply, until};
 
 #[test]
@@ -21,6 +25,28 @@ fn a_second_pump_is_refused_at_once_with_the_holders_name() {
     assert!(took < Duration::from_secs(10), "{took:?}");
     // The socket of the first organism is unchanged.
     assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The mode of a data directory that exists already stays, so the files with payloads have a mode
+/// of their own.
+#[test]
+fn files_with_payloads_are_their_owners_alone_also_in_a_directory_that_all_can_read() {
+    let house = House::new();
+    let open = std::fs::Permissions::from_mode(0o755);
+    for directory in [house.data(), house.state()] {
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::set_permissions(&directory, open.clone()).unwrap();
+    }
+    let running = house.run();
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
+    let threads = house.organism(&["threads"]);
+    assert_eq!(threads.code, Some(0), "{threads:?}");
+
+    for name in ["journal.db", "journal.db-wal", "index.db"] {
+        let mode = std::fs::metadata(house.data().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
     assert_eq!(running.stop(), Some(0));
 }
 
@@ -78,6 +104,27 @@ fn a_stop_finishes_deliveries_in_flight_and_waiting_calls_continue_at_the_next_s
     }
     assert_eq!(running.stop(), Some(0));
     assert_eq!((house.recorded("hold"), house.recorded("held")), (2, 2));
+}
+
+/// A delivery that does not end delays a stop by one time limit. Its listener gets no second one.
+#[test]
+fn a_stop_waits_for_a_hanging_delivery_once() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&numbered("hold", "1"), &["--no-wait"]).code, Some(0));
+    until("it is handed over", || {
+        let reader = house.reader();
+        let last = reader.last().unwrap();
+        let records = reader.records(Position(1), last).unwrap();
+        let mut facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        facts.any(|fact| matches!(fact, Fact::HandedOver { .. })).then_some(())
+    });
+
+    let begun = Instant::now();
+    assert_eq!(running.stop(), Some(0));
+    let took = begun.elapsed();
+    assert!(took < 2 * limits::DRAIN_TIMEOUT, "{took:?}");
+    assert_eq!(house.recorded("held"), 0);
 }
 
 // O9
@@ -236,4 +283,31 @@ fn the_log_shows_an_answer_that_lost_its_nul_after_the_cancel() {
     until("it is logged", || house.log().contains(missing).then_some(()));
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+/// The caller gets only the kind of a failure, so the log must state the reason.
+#[test]
+fn an_unreadable_answer_and_a_time_out_are_logged_with_their_reason() {
+    let garbage =
+        r#"["perl", "-MIO::Handle", "-0ne", 'STDOUT->autoflush(1); print "hello world\0"']"#;
+    let config = CONFIG.replacen(r#"["./player.pl", "echo"]"#, garbage, 1);
+    assert_ne!(config, CONFIG);
+    let silent = "command = [\"sleep\", \"600\"]\ntimeout = \"1s\"";
+    let config = config.replacen(r#"command = ["./player.pl", "solo"]"#, silent, 1);
+    let house = House::with(&config);
+    let running = house.run();
+
+    let unreadable = house.send_text(&say("hello"), &[]);
+    assert_eq!(unreadable.code, Some(1), "{unreadable:?}");
+    assert!(unreadable.out.contains("its answer cannot be read"), "{unreadable:?}");
+    let late = house.send_text(&numbered("ping", "1"), &[]);
+    assert!(late.out.contains("did not answer within"), "{late:?}");
+
+    assert_eq!(running.stop(), Some(0));
+    let log = house.log();
+    let line = log.lines().find(|line| line.contains("the attempt failed: unreadable answer"));
+    assert!(line.is_some_and(|line| line.contains("listener=echo")), "{log}");
+    assert_eq!(log.matches("the attempt failed").count(), 1, "{log}");
+    let line = log.lines().find(|line| line.contains("the attempt timed out"));
+    assert!(line.is_some_and(|line| line.contains("listener=solo")), "{log}");
 }

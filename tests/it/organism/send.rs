@@ -50,6 +50,23 @@ fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
     assert_eq!(empty.code, Some(2), "a script whose variable is not set: {empty:?}");
 }
 
+#[test]
+fn a_refused_name_is_shown_with_the_names_that_its_client_may_write() {
+    let house = House::new();
+    let plain = house.send_text("<say>hello</say>", &[]);
+    assert_eq!(plain.code, Some(65), "{plain:?}");
+    let hint = format!(
+        "the payload's name is say, without a namespace (xmlns); write one of these, nearest \
+         first:\n  {{{TALK}}}say\n"
+    );
+    assert!(plain.err.contains(&hint), "{plain:?}");
+    let misspelled = house.send_text(&format!("<pingg xmlns=\"{TALK}\"/>"), &[]);
+    let hint = format!("{{{TALK}}}pingg; write one of these, nearest first:\n  {{{TALK}}}ping\n");
+    assert!(misspelled.err.contains(&hint), "{misspelled:?}");
+    let invalid = house.send_text(&format!("<say xmlns=\"{TALK}\"><x/></say>"), &[]);
+    assert!(!invalid.err.contains("nearest first"), "{invalid:?}");
+}
+
 // O1
 #[test]
 fn a_thread_is_continued_by_its_own_client_alone() {

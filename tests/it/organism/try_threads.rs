@@ -114,7 +114,7 @@ pub(super) fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
     output
 }
 
-fn trial_command(house: &House, arguments: &[&str]) -> Command {
+pub(super) fn trial_command(house: &House, arguments: &[&str]) -> Command {
     let mut command = house.command(arguments);
     command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
     std::fs::create_dir_all(house.path("tmp")).unwrap();

@@ -101,6 +101,10 @@ fn a_client_that_waits_for_a_repeated_key_learns_that_the_organism_ended() {
     let running = house.run();
     let accepted = house.send_text(&numbered("hold", "1"), &["--key", "k", "--no-wait"]);
     assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    let again = house.send_text(&numbered("hold", "1"), &["--key", "k", "--no-wait"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.err.contains("shows how far the first request is"), "{again:?}");
+    assert!(!again.err.contains("follows"), "no result follows: {again:?}");
 
     let mut command = house.command(&["send", "-", "--as", "desk", "--key", "k"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

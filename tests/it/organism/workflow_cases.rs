@@ -5,6 +5,7 @@ mod reports;
 
 use std::process::Stdio;
 
+use super::trial_listeners::{NATS, SECRETS, SPY};
 use super::{CommandOutput, House, until};
 
 const CONFIG: &str = r#"
@@ -227,6 +228,47 @@ fn a_case_runs_a_program_that_it_names() {
     house.write("let-go", "");
     let tested = house.organism(&["workflow", "test", "cases.toml"]);
     assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
+/// Makes a house whose case runs the spy in place of the listener `back`.
+fn house_with_spy(more: &str) -> House {
+    let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
+    let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
+    let config = CONFIG.replace("\"./player.pl\"", "\"sh\", \"spy.sh\"");
+    let config = config.replace("\"./no-such-program\"", "\"./player.pl\", \"solo\"");
+    let house = House::settled(&format!("{config}\n{more}"));
+    house.write("cases.toml", case);
+    house.write("spy.sh", SPY);
+    house.write("let-go", "");
+    house
+}
+
+#[test]
+fn a_program_of_a_case_gets_no_key_and_no_password() {
+    let house = house_with_spy(NATS);
+    let mut command = house.command(&["workflow", "test", "cases.toml"]);
+    let tested = CommandOutput::from(command.envs(SECRETS).output().unwrap());
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    let variables = std::fs::read_to_string(house.path("variables")).unwrap();
+    assert!(variables.contains("ORGANISM_LISTENER=back"), "{variables}");
+    assert!(!variables.contains("hidden-"), "{variables}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_of_a_case_is_no_operator_of_the_running_organism() {
+    let house = house_with_spy("");
+    let mut command = house.command(&["run"]);
+    command.env("NO_SUCH_KEY", "sk-hidden-0001");
+    let running = house.run_with(command);
+    let mut command = house.command(&["workflow", "test", "cases.toml"]);
+    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+    let tested = CommandOutput::from(command.output().unwrap());
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    let paused = std::fs::read_to_string(house.path("paused")).unwrap();
+    assert!(paused.ends_with("exit code 65\n"), "{paused}");
+    assert!(paused.contains("hosted-process"), "{paused}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 /// A program that notes its process id when it gets a delivery, and never answers.

@@ -315,7 +315,8 @@ fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
     world.play("spawner", &[spawn("bound", "bound=\"true\"", &word("ask", "a"))]);
     let thinker = world.delivery_for("thinker");
     world.answer(&thinker, &[spawn("c", "", &word("ask", "b")), core("wait", "", "")]);
-    world.pass(2 * wall_time);
+    // The failure comes before the alarm of the tree fires.
+    world.now = world.now.plus(2 * wall_time);
     let spawner = world.delivery_for("spawner");
     world.fail(&spawner, AttemptFailure::Refused { detail: "no".to_owned() });
     let bound = thread.child("bound");

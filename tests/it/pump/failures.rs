@@ -11,7 +11,7 @@ use organism::pump::core::{Event, Standstill};
 use organism::thread::{Fact, Input};
 use organism::xml::findings::{Finding, TextLocation};
 
-use super::world::{World, agent, client, core, fresh, listener, name, word};
+use super::world::{World, agent, client, core, fresh, listener, name, word, workflow};
 
 fn contracts() -> Vec<Contract> {
     vec![
@@ -196,6 +196,15 @@ fn a_stray_answer_is_recorded_and_changes_nothing_else() {
         world.refusals(),
         ["finder stray-answer", "finder not-in-vocabulary", "finder stray-answer"]
     );
+    // The instance may have had the attempt, and answered it.
+    let named = format!("attempt {} at call {}", delivery.attempt, delivery.call);
+    let reason = format!("an answer to {named}, which its instance did not have at hand");
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let mut messages = facts.filter_map(|fact| match fact {
+        Fact::Refused { refusal, .. } => Some(refusal.message.clone()),
+        _ => None,
+    });
+    assert_eq!(messages.next_back(), Some(reason));
 
     world.answer(&delivery, &[word("found", "f")]);
     assert_eq!(world.result(call), "completed: found(f)");
@@ -433,6 +442,31 @@ fn excess_actions_are_refused_one_by_one() {
         6 reply finder>thinker found(1) [in flight]
     "#]]
     .assert_eq(&world.transcript(&thread));
+}
+
+/// T10, O2: a turn has one final, although its maximum has room for more actions.
+#[test]
+fn the_second_final_of_a_turn_is_refused() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    let thinking = core("thinking", "", "hm");
+    world.play("thinker", &[word("answer", "1"), thinking, word("answer", "2")]);
+    assert_eq!(world.result(call), "completed: answer(1)");
+    assert_eq!(world.refusals(), ["thinker excess-action"]);
+    let transcript = world.transcript(&thread);
+    assert_eq!(transcript.matches("reply thinker>desk").count(), 1, "{transcript}");
+    world.check_replay();
+}
+
+/// A run of a workflow replies once.
+#[test]
+fn the_second_reply_of_a_workflow_is_refused() {
+    let mut world =
+        World::new(vec![client("desk", &["flow"]), workflow("flow", &["plan"], &["answer"], &[])]);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("flow", &[word("answer", "1"), word("answer", "2")]);
+    assert_eq!(world.result(call), "completed: answer(1)");
+    assert_eq!(world.refusals(), ["flow excess-action"]);
 }
 
 /// T11, T15: findings about the turn as a whole share one `huh`. Each broken payload has its own

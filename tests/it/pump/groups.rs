@@ -143,8 +143,8 @@ fn the_results_of_a_group_keep_call_order_among_other_calls() {
 
 /// A world in which a spawned thread has called a group, and the spawner waits for the end of the
 /// spawned thread. Returns the world and a delivery to each leg of the group.
-fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
-    let mut world = World::new(contracts(Gather::First));
+fn group_in_a_spawned_thread(gather: Gather) -> (World, [Delivery; 3]) {
+    let mut world = World::new(contracts(gather));
     world.open("desk", &word("plan", "p"));
     let spawn = format!("<initial-payload>{}</initial-payload>", word("vote", "?"));
     let wait = core("wait", "for=\"all\"", "");
@@ -155,7 +155,7 @@ fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
 
 #[test]
 fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
-    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread();
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread(Gather::First);
     world.fail(&bob, no());
     world.answer(&ann, &[]);
     assert!(world.deliveries.is_empty(), "a fault is kept while another leg may reply");
@@ -178,15 +178,46 @@ fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
 
 #[test]
 fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
-    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread();
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread(Gather::First);
     world.fail(&ann, no());
     world.answer(&cid, &[word("ballot", "c")]);
     assert_eq!(world.withdrawn, [bob.call]);
     let woken = world.delivery("thinker");
     let results = fresh(&woken).into_iter().filter(|own| own.starts_with("thread-result"));
-    assert_eq!(results.collect::<Vec<_>>(), ["thread-result completed"]);
+    assert_eq!(results.collect::<Vec<_>>(), ["thread-result completed cid"]);
     let tree = world.core.state().tree(&woken.thread).unwrap();
     assert_eq!(*tree.kept_faults, []);
+}
+
+/// The results of the legs, as summaries: each `thread-result` names the listener of its leg.
+fn thread_results(woken: &Delivery) -> Vec<String> {
+    let results = fresh(woken).into_iter().filter(|own| own.starts_with("thread-result"));
+    results.collect()
+}
+
+/// Rules 4.15 and 5.9: each result of a group in another thread names its listener.
+#[test]
+fn each_result_of_a_group_in_a_spawned_thread_names_its_listener() {
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread(Gather::All);
+    world.answer(&cid, &[word("ballot", "c")]);
+    world.fail(&bob, no());
+    world.answer(&ann, &[word("ballot", "a")]);
+    let woken = world.delivery("thinker");
+    let expected =
+        ["thread-result completed cid", "thread-result failed bob", "thread-result completed ann"];
+    assert_eq!(thread_results(&woken), expected);
+    world.check_replay();
+}
+
+#[test]
+fn each_fault_of_a_first_group_in_a_spawned_thread_names_its_listener() {
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread(Gather::First);
+    for leg in [bob, cid, ann] {
+        world.fail(&leg, no());
+    }
+    let woken = world.delivery("thinker");
+    let expected = ["bob", "cid", "ann"].map(|who| format!("thread-result failed {who}"));
+    assert_eq!(thread_results(&woken), expected);
 }
 
 /// A spawner waits for a timer, and for a spawned thread that calls a group. The spawner gets the
@@ -206,7 +237,7 @@ fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     assert_eq!(world.withdrawn, [cid.call]);
     let woken = world.delivery("thinker");
     let news: Vec<_> = fresh(&woken).into_iter().skip(3).collect();
-    assert_eq!(news, ["timer-fired", "thread-result completed"]);
+    assert_eq!(news, ["timer-fired", "thread-result completed bob"]);
 }
 
 /// A client's call to a group of three peers, with the delivery to each peer.

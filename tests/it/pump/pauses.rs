@@ -235,6 +235,29 @@ fn no_wall_time_counts_during_a_pause() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
+/// Rule 5.24: the wall time of a tree ends its calls, and its end moves by the time of a pause.
+#[test]
+fn the_wall_time_of_a_tree_ends_its_calls_after_a_pause() {
+    let limits = TreeLimits { wall_time: HOUR, ..TreeLimits::default() };
+    let mut contracts = contracts();
+    for contract in &mut contracts {
+        contract.timeout = 100 * HOUR;
+    }
+    let mut world = World::with_limits(contracts, limits);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    pause(&mut world, &of_listener("finder"));
+    world.play("thinker", &[look("q")]);
+    world.pass(24 * HOUR);
+    assert_eq!(world.result(call), "none");
+
+    resume(&mut world, &of_listener("finder"));
+    world.pass(HOUR / 2);
+    assert_eq!(world.result(call), "none");
+    world.pass(HOUR);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
 /// Issue 18, 4.2: while a pause keeps back a call in a spawned thread, the time of the thread
 /// stands still. The time runs again after the resume.
 #[test]

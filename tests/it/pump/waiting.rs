@@ -77,6 +77,30 @@ fn a_wait_without_an_open_call_ends_at_once() {
     }
 }
 
+/// Rules 5.10 and 5.18: a thread that an earlier call opened runs on, and its late result ends no
+/// wait of a later call. The answer to such a wait states this.
+#[test]
+fn a_wait_states_that_threads_of_earlier_calls_do_not_end_it() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a")]);
+    let writer = world.delivery_for("writer");
+    world.play("thinker", &[word("answer", "first")]);
+    let thread = writer.thread.parent().unwrap();
+    world.say("desk", &thread, &word("plan", "more"));
+    world.play("thinker", &[wait("all")]);
+
+    let woken = world.delivery("thinker");
+    assert_eq!(fresh(&woken), ["system-error nothing-to-wait-for"]);
+    let text = woken.messages.last().unwrap().payload.as_str();
+    assert!(text.contains("no thread or timer of this call is unfinished"), "{text}");
+    assert!(text.contains("an earlier call opened"), "{text}");
+
+    world.answer(&writer, &[word("report", "r")]);
+    let transcript = world.transcript(&thread);
+    assert!(transcript.contains("thread-result completed [late]"), "{transcript}");
+    assert!(world.deliveries.is_empty());
+}
+
 #[test]
 fn a_failed_child_counts_as_done() {
     let mut world = world();

@@ -140,6 +140,72 @@ fn a_tree_whose_time_people_took_still_has_it() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
+/// Rule 5.24: the wall time of a tree ends its open calls, whatever they wait for.
+#[test]
+fn the_wall_time_of_a_tree_ends_a_call_with_a_delivery_in_progress() {
+    let mut world = world_with(2 * HOUR);
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("count", "n")]);
+    world.pass(HOUR);
+    assert_eq!(world.result(call), "none");
+
+    world.restart();
+    world.pass(HOUR + Duration::from_secs(60));
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    assert!(world.core.state().tree(&thread).unwrap().calls.is_empty());
+    assert_eq!(world.core.next_deadline(), None);
+    world.check_replay();
+}
+
+#[test]
+fn the_wall_time_of_a_tree_ends_a_wait_for_a_timer() {
+    let mut world = world_with(2 * HOUR);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let timer = core("set-timer", "after=\"PT9H\"", "");
+    world.play("thinker", &[timer, core("wait", "", "")]);
+    world.pass(HOUR);
+    assert_eq!(world.result(call), "none");
+    world.pass(2 * HOUR);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
+/// The wall time of a tree stands still while it waits for a person, so its end moves.
+#[test]
+fn the_end_of_a_tree_s_wall_time_moves_while_the_tree_waits_for_a_person() {
+    let mut world = world_with(2 * HOUR);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.pass(HOUR);
+    world.play("thinker", &[word("ask", "which")]);
+    world.pass(5 * HOUR);
+    let question = held(&world);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    world.pass(HOUR / 2);
+    assert_eq!(world.result(call), "none");
+    world.pass(HOUR);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
+/// A spawned thread runs on after the call that spawned it, within the wall time of the tree.
+#[test]
+fn the_wall_time_of_a_tree_ends_a_thread_whose_spawner_has_replied() {
+    let mut world = world_with(2 * HOUR);
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    world.play("thinker", &[core("spawn-thread", "suggested_sub_id=\"a\"", &inner)]);
+    let turn = world.deliveries.iter().find(|own| own.thread == thread).unwrap().clone();
+    world.answer(&turn, &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    assert!(!world.core.state().tree(&thread).unwrap().calls.is_empty());
+
+    world.pass(3 * HOUR);
+    let child = world.transcript(&thread.child("a"));
+    assert!(child.contains("system-error budget-spent"), "{child}");
+    assert!(world.core.state().tree(&thread).unwrap().calls.is_empty());
+    world.check_replay();
+}
+
 /// An agent's second call in a thread waits for the agent's first call, which waits for a person.
 /// Wall time stands still meanwhile.
 #[test]

@@ -213,7 +213,9 @@ struct PendingToolResult<'a> {
     id: &'a str,
     /// Text in place of a result that is missing.
     silent: &'static str,
-    results: Vec<RenderedMessage<'a>>,
+    /// Results of the call, in the order in which they arrived. A call to a group of peers is one
+    /// action for each peer. Each result has the index of its action.
+    results: Vec<(Option<usize>, RenderedMessage<'a>)>,
 }
 
 impl<'a> SegmentRenderer<'a> {
@@ -263,13 +265,13 @@ impl<'a> SegmentRenderer<'a> {
         let version = self.form.version;
         let shown = shown_or_stub(seen, &self.form.viewer, version);
         let turn = self.turn.map_or(0, |turn| turn.turn);
+        let action = seen.action.filter(|(of_turn, _)| *of_turn == turn);
         let call = seen.native.filter(|(of_turn, _)| *of_turn == turn);
         if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
-            owed.results.push(shown);
+            owed.results.push((action.map(|(_, place)| place), shown));
             return;
         }
 
-        let action = seen.action.filter(|(of_turn, _)| *of_turn == turn);
         match action.filter(|_| version >= RendererVersion::V4) {
             Some((_, place)) => self.results.entry(place).or_default().push(shown),
             None => self.incoming.push(shown.block(version)),
@@ -279,11 +281,17 @@ impl<'a> SegmentRenderer<'a> {
 
 impl PendingToolResult<'_> {
     fn block(self, version: RendererVersion) -> ChatBlock {
-        let failed =
-            !self.results.is_empty() && self.results.iter().all(RenderedMessage::is_failure);
+        let mut placed = self.results;
+        if version >= RendererVersion::V9 {
+            // The peers of a group are called in the order of the config.
+            placed.sort_by_key(|(place, _)| *place);
+        }
+
+        let results: Vec<_> = placed.into_iter().map(|(_, shown)| shown).collect();
+        let failed = !results.is_empty() && results.iter().all(RenderedMessage::is_failure);
         let mut results = match version {
-            RendererVersion::V3 => self.results,
-            _ => merged(self.results),
+            RendererVersion::V3 => results,
+            _ => merged(results),
         };
 
         let text = match results.len() {

@@ -140,24 +140,24 @@ pub(super) fn shown_or_stub<'a>(
             RenderedMessage::Result { name, from, text: stub.into(), payload: false }
         }
         RenderedMessage::Plain(_) => RenderedMessage::Plain(match thread_of(&seen.message) {
-            Some((thread, status)) => {
-                let thread = format!("thread_id=\"{thread}\" status=\"{status}\"");
-                format!("<thread-result {thread}>{stub}</thread-result>")
-            }
+            Some(attributes) => format!("<thread-result{attributes}>{stub}</thread-result>"),
             None => format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"),
         }),
     }
 }
 
-/// Returns the id and the status of the ended thread that `message` reports. Returns `None` if
-/// `message` is not a `thread-result` of the core.
-fn thread_of(message: &Message) -> Option<(String, String)> {
+/// Returns the attributes of the `thread-result` in `message`: the id of the ended thread, its
+/// status, and for a call to a group of peers the peer. Returns `None` if `message` is not a
+/// `thread-result` of the core.
+fn thread_of(message: &Message) -> Option<String> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
     }
     let result = Element::read(message.payload.as_str())?;
-    let attribute = |name: &str| Some(escape_attribute(result.attribute(name)?).into_owned());
-    Some((attribute("thread_id")?, attribute("status")?))
+    let attribute =
+        |name: &str| Some(format!(" {name}=\"{}\"", escape_attribute(result.attribute(name)?)));
+    let peer = attribute("from").unwrap_or_default();
+    Some(attribute("thread_id")? + &attribute("status")? + &peer)
 }
 
 fn shown<'a>(

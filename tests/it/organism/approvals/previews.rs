@@ -97,6 +97,8 @@ fn a_preview_is_shown_and_the_approval_names_it() {
     let command = format!("--hash {} --preview {}", &digest[..16], &recorded(&call)[..16]);
     assert!(shown.out.contains(&command), "{shown:?}");
 
+    let unseen = house.organism(&["approve", id]);
+    assert!(unseen.err.contains("pass --hash and --preview, as"), "{unseen:?}");
     let unseen = house.organism(&["approve", id, "--hash", &digest]);
     assert_eq!(unseen.code, Some(65), "{unseen:?}");
     assert!(unseen.err.contains("wrong-hash: it has a preview, which the approval must name"));

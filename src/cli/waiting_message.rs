@@ -1,0 +1,81 @@
+//! Finds the call that a decision is about. The command line names the call by the id of its
+//! message, or by the beginning of this id.
+
+use std::path::Path;
+
+use crate::ids::MessageId;
+use crate::index::MessageSelector;
+use crate::thread::Hold;
+
+use super::decision;
+use super::exit::{CommandExit, CommandFailure};
+
+/// Returns the message of the call that `id` names. A whole id is returned as it is. The beginning
+/// of an id must belong to one call alone, among those that wait for a decision of a kind in
+/// `holds`.
+pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
+    if let Ok(message) = id.parse() {
+        return Ok(message);
+    }
+    if MessageSelector::parse(id).is_none() {
+        let text = format!(
+            "`{id}` is no id of a call that waits: write at least its first {} hexadecimal digits; \
+             `organism approvals --all` and `organism answer --all` show ids",
+            MessageSelector::DIGITS_MIN
+        );
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+    }
+
+    let mut waiting = Vec::new();
+    for hold in holds {
+        let calls = decision::waiting(data, *hold, usize::MAX)?.calls;
+        waiting.extend(calls.into_iter().map(|call| call.message));
+    }
+    only_of(id, waiting)
+}
+
+/// Returns the only message in `waiting` whose id begins with the digits of `id`.
+fn only_of(id: &str, waiting: Vec<MessageId>) -> anyhow::Result<MessageId> {
+    let digits = id.replace('-', "").to_lowercase();
+    let is_named = |message: &MessageId| message.0.simple().to_string().starts_with(&digits);
+    let named: Vec<_> = waiting.into_iter().filter(is_named).collect();
+    match named.as_slice() {
+        [only] => Ok(*only),
+        [] => {
+            let text = format!(
+                "no call that waits has an id that begins with {id}; `organism approvals --all` \
+                 and `organism answer --all` list those that wait"
+            );
+            Err(CommandFailure::new(CommandExit::InvalidData, text).into())
+        }
+        several => {
+            let several: Vec<_> = several.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "several calls that wait begin with {id}; write more digits of one: {}",
+                several.join(", ")
+            );
+            Err(CommandFailure::new(CommandExit::Usage, text).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_names_a_call_if_it_is_the_only_one() {
+        let ids = ["0197c0de-0000-7000-8000-00000000000a", "0197c0de-0000-7000-8000-0000000000b0"];
+        let ids = ids.map(|id| id.parse::<MessageId>().unwrap());
+        let only = |id: &str| only_of(id, ids.to_vec());
+        assert_eq!(only("0197c0de-0000-7000-8000-0000000000B").unwrap(), ids[1]);
+        for (id, exit, text) in [
+            ("0197c0de", CommandExit::Usage, "several calls that wait begin with 0197c0de"),
+            ("0197c0df", CommandExit::InvalidData, "no call that waits has an id that begins"),
+        ] {
+            let error = only(id).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+            assert_eq!(error.downcast_ref::<CommandFailure>().unwrap().exit, exit);
+        }
+    }
+}

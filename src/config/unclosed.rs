@@ -1,0 +1,192 @@
+//! Finds the first list, inline table or string of a TOML text that has no end. The parser takes
+//! the lines behind it for a part of it, and so reports errors there that only follow from it.
+
+/// Quotes of strings with several lines.
+const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
+
+/// A part of a TOML text that has no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnclosedPart {
+    /// A list that begins at this position.
+    List(usize),
+    /// An inline table that begins at this position.
+    Table(usize),
+    /// A string in a list or in an inline table, whose line ends at this position.
+    Text(usize),
+}
+
+/// Finds the first part of `text` that has no end. Returns `None` if there is no such part.
+pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
+    let mut scanner = BracketScanner::default();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        if let Some(part) = scanner.scan_line(line, start) {
+            return Some(part);
+        }
+        start += line.len();
+    }
+    scanner.innermost()
+}
+
+/// Scanner that knows which brackets are open.
+#[derive(Default)]
+struct BracketScanner {
+    /// Lists and inline tables that are open, outermost first.
+    open: Vec<UnclosedPart>,
+    /// Quote of the open string with several lines; `None` outside of such a string.
+    quote: Option<&'static str>,
+}
+
+impl BracketScanner {
+    fn innermost(&self) -> Option<UnclosedPart> {
+        self.open.last().copied()
+    }
+
+    /// Scans a line, which begins at the position `start`. Returns the part that this line shows to
+    /// have no end.
+    fn scan_line(&mut self, line: &str, start: usize) -> Option<UnclosedPart> {
+        if self.quote.is_none() {
+            if self.open.is_empty() && is_begun_by_bracket(line) {
+                return None;
+            }
+            if self.is_interrupted_by(line) {
+                return self.innermost();
+            }
+        }
+
+        let mut rest = line;
+        while let Some(first) = rest.chars().next() {
+            let at = start + line.len() - rest.len();
+            if let Some(quote) = self.quote {
+                // The last characters of such a string may be quotes, too.
+                rest = after_string(rest, quote)?.trim_start_matches(['"', '\'']);
+                self.quote = None;
+                continue;
+            }
+            if let Some(quote) = MULTI_LINE.into_iter().find(|quote| rest.starts_with(*quote)) {
+                self.quote = Some(quote);
+                rest = rest.get(quote.len()..).unwrap_or_default();
+                continue;
+            }
+
+            let behind = rest.get(first.len_utf8()..).unwrap_or_default();
+            rest = match first {
+                '#' => return None,
+                '"' | '\'' => {
+                    let quote = if first == '"' { "\"" } else { "'" };
+                    let Some(after) = after_string(behind, quote) else {
+                        let end = start + line.trim_end_matches('\n').len();
+                        return self.innermost().map(|_| UnclosedPart::Text(end));
+                    };
+                    after
+                }
+                _ => {
+                    if let Some(part) = self.scan_bracket(first, at) {
+                        return Some(part);
+                    }
+                    behind
+                }
+            };
+        }
+        None
+    }
+
+    /// Opens or closes a bracket. Returns the innermost open part if the bracket is not its end.
+    fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
+        match (bracket, self.innermost()) {
+            ('[', _) => self.open.push(UnclosedPart::List(at)),
+            ('{', _) => self.open.push(UnclosedPart::Table(at)),
+            (']', Some(UnclosedPart::List(_))) | ('}', Some(UnclosedPart::Table(_))) => {
+                self.open.pop();
+            }
+            (']' | '}', Some(part)) => return Some(part),
+            _ => {}
+        }
+        None
+    }
+
+    /// Whether the line begins a section or a setting, although a part is open that cannot contain
+    /// it.
+    fn is_interrupted_by(&self, line: &str) -> bool {
+        match self.innermost() {
+            Some(UnclosedPart::List(_)) => is_header(line) || is_setting(line),
+            Some(UnclosedPart::Table(_)) => is_header(line),
+            Some(UnclosedPart::Text(_)) | None => false,
+        }
+    }
+}
+
+/// Whether the first character of the line is a bracket, as in the header of a section.
+fn is_begun_by_bracket(line: &str) -> bool {
+    line.trim_start_matches(['\u{feff}', ' ', '\t']).starts_with('[')
+}
+
+/// Returns the text after the end of a string; `None` if `text` does not contain the end.
+fn after_string<'t>(text: &'t str, quote: &str) -> Option<&'t str> {
+    let has_escapes = quote.starts_with('"');
+    let mut rest = text;
+    loop {
+        if let Some(after) = rest.strip_prefix(quote) {
+            return Some(after);
+        }
+        let mut chars = rest.chars();
+        if chars.next()? == '\\' && has_escapes {
+            chars.next();
+        }
+        rest = chars.as_str();
+    }
+}
+
+/// Whether the line is the header of a section, such as `[listeners.search]`. False for what may be
+/// a list within a list.
+fn is_header(line: &str) -> bool {
+    let line = line.trim();
+    let header = line.strip_prefix("[[").or_else(|| line.strip_prefix('['));
+    let Some((name, rest)) = header.and_then(|header| header.split_once(']')) else {
+        return false;
+    };
+
+    let name = name.trim();
+    let rest = rest.trim_start_matches(']').trim_start();
+    let is_value = ["true", "false", "inf", "nan"].contains(&name);
+    let is_begun_as_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let is_line_end = rest.is_empty() || rest.starts_with('#');
+    is_begun_as_name && !is_value && is_line_end && name.chars().all(is_of_key)
+}
+
+/// Whether the line begins with a key and `=`.
+fn is_setting(line: &str) -> bool {
+    let Some((key, _)) = line.split_once('=') else { return false };
+    let key = key.trim();
+    let is_balanced = |quote: char| key.matches(quote).count().is_multiple_of(2);
+    !key.is_empty() && key.chars().all(is_of_key) && is_balanced('"') && is_balanced('\'')
+}
+
+fn is_of_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-.\"' ".contains(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_part_without_an_end_is_found() {
+        for (text, expected) in [
+            ("a = [\"x\"\nb = 1\n", Some(UnclosedPart::List(4))),
+            ("a = [\n  \"x\",\n\n[clients.user]\n", Some(UnclosedPart::List(4))),
+            ("a = [\"x\"\n[[schedules]] # daily\n", Some(UnclosedPart::List(4))),
+            ("a = [\"x\"", Some(UnclosedPart::List(4))),
+            ("a = { b = [\"x\" }\n", Some(UnclosedPart::List(10))),
+            ("a = { b = 1\nc = 2\n[clients.user]\n", Some(UnclosedPart::Table(4))),
+            ("a = [{ b = 1 ]\n", Some(UnclosedPart::Table(5))),
+            ("a = [\"x]\nb = 1\n", Some(UnclosedPart::Text(8))),
+            ("a = [\n  \"x=y\", # [\n  'c = [',\n]\nb = 1\n", None),
+            ("a = [[1], [true]]\nb = \"\"\"\n[ \\\"[ \"\"\"\n[c]\n", None),
+            ("a = { b = 1,\n  c = 2 }\n", None),
+            ("a = '''\n[ { '''\n\n[listeners.search\nb = \"x\n", None),
+        ] {
+            assert_eq!(unclosed_part(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Shows other processes of this machine that this process hosts listeners of an organism, and
+//! recognizes other processes that do. Several processes may host listeners of one organism: the
+//! processes that share its partitions, trials of its recorded threads, and test cases of its
+//! workflows.
+//!
+//! A process shows the organism by threads whose names identify the organism. Only the process
+//! itself can name its threads, every process can read the names, and they disappear with the
+//! process. In contrast, a listener could remove a file, or empty its environment. On systems
+//! without `/proc`, no other process is recognized.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use crate::config::{Config, StorageConfig};
+use crate::ids::Digest;
+use crate::journal::partitions_in;
+use crate::organism::project;
+
+/// Number of hexadecimal digits in the name of a thread. With the prefix, the name has 15 bytes,
+/// which is the most that Linux keeps.
+const DIGITS: usize = 12;
+
+/// Prefix of the names of threads that show an organism.
+const PREFIX: &str = "oh-";
+
+/// Shows other processes that this process hosts listeners of an organism, until the value is
+/// dropped.
+#[derive(Debug)]
+pub struct HostPresence {
+    _shown: Vec<ShownName>,
+}
+
+/// A thread that does nothing and has a name that other processes can read.
+#[derive(Debug)]
+struct ShownName {
+    /// The thread ends when this end of the channel is dropped.
+    held: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostPresence {
+    /// Shows the organism of `config`. The config of a trial also names the journals of the
+    /// recorded threads. Must be called before the first listener starts.
+    pub fn show(config: &Config) -> io::Result<Self> {
+        // The shared names are enough for the partitions of a process, which may be many.
+        let data = config.own_partition().is_none().then(|| name_of_path("data", &config.data));
+        let recorded = config.trial.iter().flat_map(|trial| &trial.journals);
+        let recorded = recorded.map(|journal| name_of_path("data", journal));
+        let names = shared_names(config).into_iter().chain(data).chain(recorded);
+        let shown = names.map(ShownName::show).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self { _shown: shown })
+    }
+}
+
+impl ShownName {
+    fn show(name: String) -> io::Result<Self> {
+        let (held, released) = channel::<()>();
+        let (started, is_started) = channel::<()>();
+        let run = move || {
+            started.send(()).ok();
+            // No value is ever sent. The channel closes when the other end is dropped.
+            released.recv().ok();
+        };
+
+        let thread = Builder::new().name(name).spawn(run)?;
+        // A thread has its name once it runs.
+        is_started.recv().ok();
+        Ok(Self { held: Some(held), thread: Some(thread) })
+    }
+}
+
+impl Drop for ShownName {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// Whether the process `pid` hosts listeners of an organism that one of `names` identifies.
+pub fn is_host(pid: i64, names: &[String]) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let shown = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        names.iter().any(|name| name == shown.trim_end())
+    })
+}
+
+/// Returns the names that all processes of an organism on one machine share, wherever their data
+/// directories are: the name of the project, and the name of the stream on JetStream.
+pub fn shared_names(config: &Config) -> Vec<String> {
+    let project = name_of_path("project", &config.project.path);
+    let stream = match &config.storage {
+        StorageConfig::JetStream { servers, journal } => {
+            let mut addresses = servers.servers.clone();
+            addresses.sort_unstable();
+            let addresses = addresses.join(" ");
+            let stream = format!("{} {} {addresses}", journal.organism, journal.stream);
+            Some(name_of("stream", stream.as_bytes()))
+        }
+        StorageConfig::Embedded => None,
+    };
+    std::iter::once(project).chain(stream).collect()
+}
+
+/// Returns the names that identify the organism whose data directory is `data`: the names of the
+/// directories of its journals, and the name of the project that `data` belongs to.
+pub fn names_of_data(data: &Path) -> Vec<String> {
+    let journals = partitions_in(data).into_iter().map(|(_, directory)| directory);
+    let directories = journals.chain([data.to_owned()]);
+    let project = project::stored(data).ok().flatten();
+    let project = project.map(|project| name_of_path("project", &project));
+    directories.map(|directory| name_of_path("data", &directory)).chain(project).collect()
+}
+
+fn name_of_path(kind: &str, path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    name_of(kind, path.as_os_str().as_encoded_bytes())
+}
+
+fn name_of(kind: &str, identity: &[u8]) -> String {
+    let digest = Digest::of_parts(&[kind.as_bytes(), b"\0".as_slice(), identity]).to_string();
+    let digits: String = digest.chars().take(DIGITS).collect();
+    format!("{PREFIX}{digits}")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Instant;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_a_host_while_it_shows_the_name_of_the_organism() {
+        let name = name_of("data", Uuid::now_v7().as_bytes());
+        let names = [name.clone()];
+        let own = i64::from(std::process::id());
+        assert!(!is_host(own, &names));
+
+        let shown = ShownName::show(name).unwrap();
+        assert!(is_host(own, &names));
+        let another = name_of("data", Uuid::now_v7().as_bytes());
+        assert!(!is_host(own, &[another]), "another organism");
+
+        drop(shown);
+        // The system may list an ended thread for a moment.
+        let waited = Instant::now();
+        while is_host(own, &names) {
+            assert!(waited.elapsed().as_secs() < 30, "the name is still shown");
+        }
+    }
+
+    #[test]
+    fn a_data_directory_has_the_names_of_its_journals_and_of_its_project() {
+        let data = tempfile::tempdir().unwrap();
+        let project = data.path().join("organism.toml");
+        std::fs::write(data.path().join("project"), project.as_os_str().as_encoded_bytes())
+            .unwrap();
+        let names = names_of_data(data.path());
+        assert!(names.contains(&name_of_path("data", data.path())), "{names:?}");
+        assert!(names.contains(&name_of_path("project", &project)), "{names:?}");
+        assert!(names.iter().all(|name| name.len() == 15), "{names:?}");
+    }
+}

@@ -1,0 +1,181 @@
+//! Wall time of trees as a deadline. When the wall time of a tree with open calls is over, these
+//! calls end. Each such tree has one deadline, whatever the number of its calls.
+//!
+//! Wall time stands still while a tree waits for people only, so the end of a tree's wall time can
+//! move to a later time. The record of a tree updates its deadline. Pauses and steps of the clock
+//! move the ends of many trees at once, and leave their deadlines as they are: a deadline that
+//! passes too early is set again for the rest of the time.
+
+use std::collections::BTreeSet;
+
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::ids::{CallId, ThreadId};
+use crate::system::ErrorCode;
+use crate::thread::{Input, Map, Tree};
+
+/// The deadlines of trees with open calls. Rebuilt after every boot, never recorded.
+///
+/// **Invariant:** a tree with open calls has one deadline while its wall time runs, and any other
+/// tree has none after its latest record.
+///
+/// **Invariant:** `by_time` contains exactly the values of `by_tree`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TreeTimes {
+    by_time: BTreeSet<(Time, CallId)>,
+    /// For the root of each tree, its deadline and one of its open calls, which names the tree in
+    /// the alarm.
+    by_tree: Map<ThreadId, (Time, CallId)>,
+    /// No deadline is before this time.
+    not_before: Time,
+}
+
+impl TreeTimes {
+    fn arm(&mut self, root: &ThreadId, at: Time, call: CallId) {
+        let at = at.max(self.not_before);
+        if self.by_tree.get(root) == Some(&(at, call)) {
+            return;
+        }
+
+        self.disarm(root);
+        self.by_tree.insert(root.clone(), (at, call));
+        self.by_time.insert((at, call));
+    }
+
+    fn disarm(&mut self, root: &ThreadId) {
+        if let Some(armed) = self.by_tree.remove(root) {
+            self.by_time.remove(&armed);
+        }
+    }
+
+    /// Removes the deadline whose alarm names `call`.
+    fn disarm_call(&mut self, call: CallId) {
+        self.by_tree.retain(|_, (_, armed)| *armed != call);
+        self.by_time.retain(|(_, armed)| *armed != call);
+    }
+
+    /// Lets no deadline pass before `until`, so that answers that have arrived are read first.
+    pub fn delay(&mut self, until: Time) {
+        self.not_before = until;
+        for (at, _) in self.by_tree.values_mut() {
+            *at = until.max(*at);
+        }
+        self.by_time = self.by_tree.values().copied().collect();
+    }
+
+    pub fn next(&self) -> Option<(Time, CallId)> {
+        self.by_time.first().copied()
+    }
+
+    /// Returns the calls that name the trees whose deadlines have passed at `now`, earliest first.
+    pub fn due(&self, now: Time) -> impl Iterator<Item = CallId> {
+        let passed = self.by_time.iter().take_while(move |(at, _)| *at <= now);
+        passed.map(|(_, call)| *call)
+    }
+}
+
+impl Core {
+    /// Sets the deadline of the tree with this `root`, which is in memory, to the end of its wall
+    /// time. Removes the deadline if no call is open, or if the wall time stands still.
+    pub(super) fn follow_tree_time(&mut self, root: &ThreadId) {
+        let tree = self.state.trees.resident(root);
+        let running = tree.filter(|tree| tree.still_since.is_none());
+        let armed = self.tree_times.by_tree.get(root).map(|(_, call)| *call);
+        let ends = running.and_then(|tree| {
+            let armed = armed.filter(|call| tree.call(*call).is_some());
+            let call = armed.or_else(|| tree.open_calls().map(|open| open.id).min())?;
+            Some((self.end_of_wall_time(tree), call))
+        });
+
+        match ends {
+            Some((at, call)) => self.tree_times.arm(root, at, call),
+            None => self.tree_times.disarm(root),
+        }
+    }
+
+    /// Returns the time at which the wall time of `tree` is over, if it runs on until then.
+    fn end_of_wall_time(&self, tree: &Tree) -> Time {
+        tree.started.plus(self.budgets.limits.wall_time)
+    }
+
+    /// Ends the open calls in the tree of `call`, if the wall time of the tree is over. Otherwise
+    /// sets the deadline of the tree again, and returns false. The calls of a thread end before the
+    /// calls of its subthreads.
+    pub(super) fn end_spent_tree(&mut self, step: &mut Step, call: CallId) -> bool {
+        let Some(open) = self.state.call(call) else {
+            self.tree_times.disarm_call(call);
+            return false;
+        };
+        let root = open.thread.root();
+        let running = self.state.tree(&root).filter(|tree| tree.still_since.is_none());
+        if running.is_none_or(|tree| self.end_of_wall_time(tree) > step.time) {
+            self.follow_tree_time(&root);
+            return false;
+        }
+
+        let most = self.budgets.limits.wall_time.as_secs_f64();
+        let text = format!("this tree's time of {most} s is over");
+        step.begin_record(root.clone(), Input::ThreadTime { call });
+        let mut calls = self.to_cancel(&root);
+        calls.reverse();
+        self.close_all(step, &calls, |core, step, call| {
+            core.fail(step, call, ErrorCode::BudgetSpent, &text);
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn call(n: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(n)))
+    }
+
+    fn root(text: &str) -> ThreadId {
+        ThreadId::parse(text).unwrap()
+    }
+
+    fn due(times: &TreeTimes, now: i64) -> Vec<CallId> {
+        times.due(Time(now)).collect()
+    }
+
+    #[test]
+    fn a_tree_has_its_latest_deadline_alone() {
+        let first = root("sess-aaaaaaaa");
+        let second = root("sess-bbbbbbbb");
+        let mut times = TreeTimes::default();
+        times.arm(&first, Time(20), call(1));
+        times.arm(&second, Time(10), call(2));
+        times.arm(&first, Time(30), call(3));
+        assert_eq!(times.next(), Some((Time(10), call(2))));
+        assert_eq!(due(&times, 29), [call(2)]);
+
+        times.disarm(&second);
+        times.disarm_call(call(2));
+        assert_eq!(due(&times, 30), [call(3)]);
+        times.disarm_call(call(3));
+        assert_eq!(times.next(), None);
+    }
+
+    #[test]
+    fn a_delay_moves_earlier_deadlines_alone() {
+        let first = root("sess-aaaaaaaa");
+        let second = root("sess-bbbbbbbb");
+        let mut times = TreeTimes::default();
+        times.arm(&first, Time(20), call(1));
+        times.arm(&second, Time(50), call(2));
+        times.delay(Time(40));
+        assert_eq!(due(&times, 39), []);
+        assert_eq!(due(&times, 40), [call(1)]);
+        assert_eq!(due(&times, 50), [call(1), call(2)]);
+
+        times.arm(&second, Time(5), call(2));
+        assert_eq!(due(&times, 39), []);
+        assert_eq!(due(&times, 40), [call(1), call(2)]);
+    }
+}

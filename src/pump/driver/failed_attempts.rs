@@ -1,0 +1,47 @@
+//! Logs failed attempts. The caller gets only the kind of a failure, so the author of a listener
+//! finds its reason in this log.
+
+use super::metrics_recorder::MetricsRecorder;
+use crate::envelope::AttemptFailure;
+use crate::thread::{Input, Record};
+
+/// Logs each attempt that failed or timed out according to these durable records. Ignores attempts
+/// that had ended before, such as those that are stopped after a cancellation. Must be called
+/// before `meter` counts the records and their effects, because `meter` then forgets the attempts.
+pub(super) fn warn_of_failed_attempts(records: &[Record], meter: &MetricsRecorder) {
+    for record in records {
+        match &record.input {
+            Input::Failed { listener, call, attempt, failure } => {
+                let is_in_flight =
+                    attempt.is_preview() || meter.listener_of(*call, *attempt).is_some();
+                if is_in_flight && is_of_listener(failure) {
+                    tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
+                }
+            }
+            Input::Deadline { call, attempt } => {
+                let Some(listener) = meter.listener_of(*call, *attempt) else { continue };
+                tracing::warn!(
+                    %listener, %call, %attempt,
+                    "the attempt timed out: neither an answer nor a heartbeat came in time"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether only the author of the listener can repair the failure. False for failures of model
+/// calls and budgets, whose reasons the caller gets.
+const fn is_of_listener(failure: &AttemptFailure) -> bool {
+    match failure {
+        AttemptFailure::Crashed { .. }
+        | AttemptFailure::Garbage { .. }
+        | AttemptFailure::Refused { .. } => true,
+        AttemptFailure::Unreachable { .. }
+        | AttemptFailure::Lost { .. }
+        | AttemptFailure::CutShort { .. }
+        | AttemptFailure::Model { .. }
+        | AttemptFailure::Spent { .. }
+        | AttemptFailure::TooLarge { .. } => false,
+    }
+}
