@@ -396,6 +396,9 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a command's query for held calls. If the query times out, the command reads the
 /// journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum duration of a command's wait for new records if the organism has several partitions. The
+/// organism on the command's host reports only the records of partitions that it follows.
+pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum response lines queued for one command at the control socket.

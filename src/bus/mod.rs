@@ -78,11 +78,15 @@ impl Delivery {
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
 
-    /// Returns the first message whose payload was redacted. The pump hands over no delivery with
-    /// such a message, because a redaction leaves only NULs, which are no XML.
-    pub fn redacted_message(&self) -> Option<&Message> {
-        let mut messages = self.messages.iter().map(|message| &**message);
-        messages.find(|message| message.payload.is_redacted())
+    /// Returns the first message whose redacted payload keeps the pump from handing the delivery
+    /// over: a redaction leaves only NULs, which are no XML. If `is_for_agent`, an earlier message
+    /// of the call does not count, because prompts show a placeholder in its place.
+    pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
+        let known = self.messages.len().saturating_sub(self.fresh);
+        let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
+        let messages = self.messages.iter().enumerate();
+        let mut counted = messages.filter(|(at, _)| counts(*at)).map(|(_, message)| &**message);
+        counted.find(|message| message.payload.is_redacted())
     }
 }
 

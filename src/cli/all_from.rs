@@ -25,13 +25,13 @@ impl CallsOfThread {
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
         let is_wanted = |call: &HeldCall| is_from(call, &thread);
-        let mut calls = decision::waiting_with_previews(data, usize::MAX, is_wanted)?.calls;
-        calls.retain(|call| is_from(call, &thread));
-        if calls.is_empty() {
-            return Err(CommandFailure::new(CommandExit::InvalidData, none_waits(&thread)).into());
+        let mut waiting = decision::waiting_with_previews(data, usize::MAX, is_wanted)?;
+        waiting.page.calls.retain(|call| is_from(call, &thread));
+        if waiting.page.calls.is_empty() {
+            return Err(waiting.not_found(none_waits(&thread)));
         }
 
-        Ok(Self { thread, calls })
+        Ok(Self { thread, calls: waiting.page.calls })
     }
 
     /// Returns one digest over all calls that wait for an approval in the thread and its

@@ -6,13 +6,13 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::audit::{HeldCall, HeldPage};
+use crate::audit::HeldCall;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::PayloadName;
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
-use super::decision::{self, DecisionArgs, DecisionOutput};
+use super::decision::{self, DecisionArgs, DecisionOutput, WaitingCalls};
 use super::exit::{CommandExit, CommandFailure};
 use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
@@ -58,10 +58,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let reach = args.config.reach(&args.decision)?;
     let message = waiting_message::find(reach.data(), message, &[Hold::Answer])?;
-    let questions = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?.calls;
-    let Some(question) = questions.into_iter().find(|call| call.message == message) else {
+    let waiting = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?;
+    let question = waiting.page.calls.iter().find(|call| call.message == message).cloned();
+    let Some(question) = question else {
         let text = format!("{message} is not an open question; `organism answer --all` lists all");
-        return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
+        return Err(waiting.not_found(text));
     };
 
     let payload = match &args.payload {
@@ -83,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         DecisionOutput::of_message(message, refusal.as_ref()).print();
     }
-    if let Some(refusal) = &refusal {
+    if let Some(refusal) = refusal.as_ref().filter(|_| !args.json) {
         note_permitted(refusal, &permitted);
     }
     decision::ruled(refusal)?;
@@ -124,12 +125,14 @@ fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     refusal
 }
 
-fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
-    let questions = &page.calls;
+fn list(waiting: &WaitingCalls, json: bool) -> anyhow::Result<ExitCode> {
+    let questions = &waiting.page.calls;
     if json {
         questions.iter().try_for_each(put_visible_json)?;
     } else if questions.is_empty() {
-        note!("no open questions");
+        if waiting.unknown.is_empty() {
+            note!("no open questions");
+        }
     } else {
         let config = named_config::option();
         for question in questions {
@@ -139,8 +142,8 @@ fn list(page: &HeldPage, json: bool) -> anyhow::Result<ExitCode> {
         }
     }
 
-    note_page(page, "open questions");
-    Ok(CommandExit::Done.into())
+    note_page(&waiting.page, "open questions");
+    Ok(waiting.exit().into())
 }
 
 fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {

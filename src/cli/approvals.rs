@@ -13,7 +13,6 @@ use crate::ids::ThreadId;
 
 use super::all_from::{self, is_from};
 use super::decision::{self, DecisionArgs};
-use super::exit::CommandExit;
 use super::held_page::{HeldPageArgs, note_page};
 use super::journal_target::{self, JournalTarget};
 use super::named_config;
@@ -59,14 +58,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     decision::require_journal(&data)?;
     // The hash of the calls of a thread covers all of them.
     let most = if within.is_some() { usize::MAX } else { args.page.most() };
-    let mut page = decision::waiting_with_previews(&data, most, is_wanted)?;
-    page.calls.retain(is_wanted);
-    let write = if args.json { write_json } else { write_text };
-    write(&page.calls, within.as_ref())?;
-    if within.is_none() {
-        note_page(&page, "calls that wait for an approval");
+    let mut waiting = decision::waiting_with_previews(&data, most, is_wanted)?;
+    waiting.page.calls.retain(is_wanted);
+    let page = &waiting.page;
+    if args.json {
+        write_json(&page.calls, within.as_ref())?;
+    } else if !page.calls.is_empty() || waiting.unknown.is_empty() {
+        write_text(&page.calls, within.as_ref())?;
     }
-    Ok(CommandExit::Done.into())
+    if within.is_none() {
+        note_page(page, "calls that wait for an approval");
+    }
+    Ok(waiting.exit().into())
 }
 
 fn write_json(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result<()> {

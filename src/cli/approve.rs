@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             call.message == message
         })?,
     };
-    let call = waiting.calls.iter().find(|call| call.message == message);
+    let call = waiting.page.calls.iter().find(|call| call.message == message);
     if let Some(call) = call {
         show(call);
     }
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, None) => {
             let text =
                 format!("{message} waits for no approval; `organism approvals --all` shows all");
-            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
+            return Err(waiting.not_found(text));
         }
     };
 

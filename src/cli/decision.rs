@@ -23,16 +23,54 @@ use crate::service::{self, DecisionRequest, ServiceClient, ServiceTransport, Sub
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::CommandFailure;
-use super::organism_reach::{self, OrganismReach, handshake_in, note_journals_read, socket_in};
+use super::organism_reach::{
+    self, OrganismReach, handshake_in, note_journals_read, note_once, socket_in,
+};
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
+
+/// Calls that wait for a person, in all partitions that could be queried or read.
+#[derive(Debug)]
+pub(super) struct WaitingCalls {
+    pub page: HeldPage,
+    /// Partitions whose calls are unknown: no pump answered, and this host has no copy of the
+    /// journal.
+    pub unknown: Vec<u32>,
+}
+
+impl WaitingCalls {
+    /// Returns the exit code of a command that lists these calls.
+    pub fn exit(&self) -> CommandExit {
+        if self.unknown.is_empty() { CommandExit::Done } else { CommandExit::Unavailable }
+    }
+
+    /// Makes the failure of a command whose call is not among these calls. The failure does not
+    /// count as invalid data if the call may wait in a partition whose calls are unknown.
+    pub fn not_found(&self, text: String) -> anyhow::Error {
+        not_found(&self.unknown, text)
+    }
+}
+
+/// Makes the failure of a command that did not find its call, as [`WaitingCalls::not_found`] does.
+pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
+    if unknown.is_empty() {
+        return CommandFailure::new(CommandExit::InvalidData, text).into();
+    }
+
+    let unknown: Vec<_> = unknown.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "{text}; the calls of these partitions are unknown: {}; start their pumps, and try again",
+        unknown.join(", ")
+    );
+    CommandFailure::new(CommandExit::Unavailable, text).into()
+}
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
 /// the calls wait for an approval or for an answer. Covers all partitions of this command's config.
 /// If the config has one partition or does not load, covers the journals in `data`. Queries the
 /// pump of each partition: through the organism on this machine or, with several partitions, over
 /// NATS. If a pump does not respond, reads the partition's journal instead.
-pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
+pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
     let config = organism_reach::partitioned_config(data);
@@ -52,29 +90,41 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<He
         }
         (Ok(false), None) => (None, None),
     };
+    let unqueried = refused.as_ref().map_or_else(
+        || "no organism runs on this host, and no pump was queried".to_owned(),
+        service::Error::to_string,
+    );
+    let queried = client.as_ref().ok_or(unqueried.as_str());
     // The queries run concurrently, so that the time-outs of several missing pumps do not add up.
-    let queries = journals
-        .iter()
-        .map(|(partition, _)| held_by_pump(client.as_ref(), partition.unwrap_or_default()));
+    let queries =
+        journals.iter().map(|(partition, _)| held_by_pump(queried, partition.unwrap_or_default()));
     let responses = runtime.block_on(join_all(queries));
 
     let mut page = HeldPage { calls: Vec::new(), all: 0 };
     let mut read = Vec::new();
+    let mut unknown = Vec::new();
     for ((partition, journal), response) in journals.into_iter().zip(responses) {
-        match response {
-            Ok(Some(held)) => {
+        let reason = match response {
+            Ok(Ok(held)) => {
                 page = page.merged(HeldPage::of(held, hold, most), most);
                 continue;
             }
-            Ok(None) => {}
-            Err(error) => refused = Some(error),
-        }
+            Ok(Err(reason)) => reason,
+            Err(error) => {
+                let reason = error.to_string();
+                refused = Some(error);
+                reason
+            }
+        };
 
         match (held_on_record(&journal, hold, most), partition) {
-            (Err(Error::Missing { .. }), Some(partition)) => note!(
-                "note: no pump of partition {partition} responds, and this host has no copy of its \
-                 journal: calls that wait there are not listed"
-            ),
+            (Err(Error::Missing { .. }), Some(partition)) => {
+                unknown.push(partition);
+                note_once(format!(
+                    "note: the calls that wait in partition {partition} are not listed, because \
+                     this host has no copy of its journal, and no pump answered: {reason}"
+                ));
+            }
             // There are no held calls in a journal that does not exist.
             (Err(Error::Missing { .. }), None) => {}
             (held, _) => {
@@ -88,22 +138,31 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<He
         note_journals_read(data, &read, refused.as_ref(), client.is_some());
     }
 
-    Ok(page)
+    Ok(WaitingCalls { page, unknown })
 }
 
-/// Queries the pump of a partition for its held calls. Returns `None` without a client, and if no
-/// pump responds.
+/// Queries the pump of a partition for its held calls. Returns the reason as text if no pump
+/// responds, and if `client` is the reason why no pump can be queried.
 async fn held_by_pump(
-    client: Option<&ServiceClient>,
+    client: Result<&ServiceClient, &str>,
     partition: u32,
-) -> Result<Option<Vec<HeldCall>>, service::Error> {
+) -> Result<Result<Vec<HeldCall>, String>, service::Error> {
     use service::Error::{Lost, NoPump, Stopped};
 
-    let Some(client) = client else { return Ok(None) };
+    let client = match client {
+        Ok(client) => client,
+        Err(reason) => return Ok(Err(reason.to_owned())),
+    };
     match timeout(limits::HELD_CALLS_TIMEOUT, client.held_calls(partition)).await {
-        Ok(Ok(held)) => Ok(Some(held)),
-        Err(_) | Ok(Err(Lost | Stopped | NoPump { .. })) => Ok(None),
+        Ok(Ok(held)) => Ok(Ok(held)),
+        Ok(Err(Lost)) => Ok(Err("the organism ended before its answer".to_owned())),
+        Ok(Err(error @ (Stopped | NoPump { .. }))) => Ok(Err(error.to_string())),
         Ok(Err(error)) => Err(error),
+        Err(_) => Ok(Err(format!(
+            "no response within {} s; is `organism run` up on its host, and does this host reach \
+             the servers of NATS?",
+            limits::HELD_CALLS_TIMEOUT.as_secs()
+        ))),
     }
 }
 
@@ -120,16 +179,24 @@ fn held_on_record(journal: &Path, hold: Hold, most: usize) -> Result<HeldPage, E
     }
 }
 
-/// Returns the waiting calls as [`waiting`] does, but fails if there is no journal.
-pub(super) fn waiting_on_record(data: &Path, hold: Hold, most: usize) -> anyhow::Result<HeldPage> {
+/// Returns the waiting calls as [`waiting`] does, but fails as [`require_journal`] does.
+pub(super) fn waiting_on_record(
+    data: &Path,
+    hold: Hold,
+    most: usize,
+) -> anyhow::Result<WaitingCalls> {
     require_journal(data)?;
     waiting(data, hold, most)
 }
 
-/// Fails if there is no journal in the data directory.
+/// Fails if there is no journal in the data directory. A config with several partitions needs no
+/// journal on this host, because the pumps of its partitions can be queried over NATS.
 pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     let mut journals = partitions_in(data).into_iter();
     if journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+        return Ok(());
+    }
+    if organism_reach::partitioned_config(data).is_some() {
         return Ok(());
     }
 
@@ -145,37 +212,53 @@ pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
     is_wanted: impl Fn(&HeldCall) -> bool,
-) -> anyhow::Result<HeldPage> {
+) -> anyhow::Result<WaitingCalls> {
     let is_to_come = |call: &HeldCall| call.preview == Some(CallPreviewView::Requested);
     let mut positions = BTreeMap::new();
-    let mut page = waiting(data, Hold::Approval, most)?;
+    let mut found = waiting(data, Hold::Approval, most)?;
     // Calls that become held during the wait are ignored, so the wait ends with the last of these.
-    let awaited = page.calls.iter().filter(|call| is_to_come(call) && is_wanted(call));
+    let awaited = found.page.calls.iter();
+    let awaited = awaited.filter(|call| is_to_come(call) && is_wanted(call));
     let awaited: HashSet<MessageId> = awaited.map(|call| call.message).collect();
 
     // Without a running organism, no preview comes.
-    while page.calls.iter().any(|call| is_to_come(call) && awaited.contains(&call.message))
-        && wait_for_records(data, &mut positions)?
-    {
-        page = waiting(data, Hold::Approval, most)?;
+    let is_awaited = |call: &HeldCall| is_to_come(call) && awaited.contains(&call.message);
+    while found.page.calls.iter().any(is_awaited) && wait_for_records(data, &mut positions)? {
+        found = waiting(data, Hold::Approval, most)?;
     }
-    Ok(page)
+    Ok(found)
 }
 
 /// Waits until the journal of one partition has a new record, and updates `positions`, which
-/// contains the last known position of each journal. Returns false if no organism runs any more.
+/// contains the last known position of each journal. With several partitions in the config, the
+/// wait also ends after [`limits::PARTITIONED_WAIT_MAX`]. Returns false if no organism runs any
+/// more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
 ) -> anyhow::Result<bool> {
     let mut has_grown = false;
-    organism_reach::follow(data, |partition, position| {
+    let on_recorded = |partition: u32, position: Position| {
         // The first reported position may belong to a record that was written after the list was
         // read.
         has_grown = positions.insert(partition, position) != Some(position);
         if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok(has_grown)
+    };
+
+    if organism_reach::partitioned_config(data).is_none() {
+        organism_reach::follow(data, on_recorded)?;
+        return Ok(has_grown);
+    }
+
+    let client = organism_reach::client_at(data)?;
+    let followed = runtime()?.block_on(async {
+        let following = organism_reach::following(&client, on_recorded);
+        timeout(limits::PARTITIONED_WAIT_MAX, following).await
+    });
+    match followed {
+        Ok(followed) => followed.map(|()| has_grown),
+        Err(_) => Ok(true),
+    }
 }
 
 /// Returns a decision that approves exactly the payload of `call`. If the call has a preview, the
@@ -333,5 +416,26 @@ impl DecisionArgs {
     /// Returns the signer of the decision; `None` if no key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         self.sign.as_deref().map(signer_of).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_call_is_unavailable_while_the_calls_of_a_partition_are_unknown() {
+        for (unknown, listed, missing) in [
+            (vec![], CommandExit::Done, CommandExit::InvalidData),
+            (vec![1, 3], CommandExit::Unavailable, CommandExit::Unavailable),
+        ] {
+            let is_whole = unknown.is_empty();
+            let page = HeldPage { calls: Vec::new(), all: 0 };
+            let calls = WaitingCalls { page, unknown };
+            assert_eq!(calls.exit(), listed);
+            let error = calls.not_found("no such call".to_owned());
+            assert_eq!(error.downcast_ref::<CommandFailure>().unwrap().exit, missing);
+            assert_eq!(error.to_string().contains("unknown: 1, 3"), !is_whole, "{error}");
+        }
     }
 }

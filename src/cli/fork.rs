@@ -271,7 +271,7 @@ async fn fork(
     organism.close().await?;
     let forked = forked?;
     waited?;
-    if let Err(refusal) = &forked {
+    if let Some(refusal) = forked.as_ref().err().filter(|_| !args.json) {
         note_permitted(refusal, permitted);
     }
     decision::ruled(forked.as_ref().err().cloned())?;

@@ -1,6 +1,7 @@
 //! How commands reach the organism that runs on a journal. A command connects over the organism's
 //! socket or over NATS, or starts an organism itself.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -99,6 +100,18 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
+/// Prints a note, unless this process has printed the same note before. A command may query the
+/// pumps several times.
+pub(super) fn note_once(text: String) {
+    // The lock is held while the note is printed, so that no other thread prints the same note.
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !noted.contains(&text) {
+        note!("{text}");
+        noted.insert(text);
+    }
+}
+
 /// Prints a note that the command has read the journal instead of querying a running organism. The
 /// note states the reason, which is the error `refused`. If `refused` is `None`, the reason is that
 /// no organism responds.
@@ -107,10 +120,10 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
         || "no organism responds to this command".to_owned(),
         service::Error::to_string,
     );
-    note!(
+    note_once(format!(
         "note: {reason}; this command reads the journal in {} in its present state",
         data.display()
-    );
+    ));
 }
 
 /// Prints a note that the command has read `journals` instead of querying their pumps. Each journal
@@ -136,12 +149,12 @@ pub(super) fn note_journals_read(
         None if is_queried => "no pump responds to this command".to_owned(),
         None => "no organism runs on this host, and no pump was queried".to_owned(),
     };
-    note!(
+    note_once(format!(
         "note: {reason}; this command reads this host's copy of the journal in {}, up to {}; a \
          pump on another host may have recorded more",
         data.display(),
         ends.join(", ")
-    );
+    ));
 }
 
 /// Describes the last record of a journal. Returns `None` if the journal is no copy of a stream, or

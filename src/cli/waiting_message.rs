@@ -1,6 +1,7 @@
 //! Finds the call that a decision is about. The command line names the call by the id of its
 //! message, or by the beginning of this id.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::ids::MessageId;
@@ -27,15 +28,18 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
     }
 
     let mut waiting = Vec::new();
+    let mut unknown = BTreeSet::new();
     for hold in holds {
-        let calls = decision::waiting(data, *hold, usize::MAX)?.calls;
-        waiting.extend(calls.into_iter().map(|call| call.message));
+        let found = decision::waiting(data, *hold, usize::MAX)?;
+        waiting.extend(found.page.calls.into_iter().map(|call| call.message));
+        unknown.extend(found.unknown);
     }
-    only_of(id, waiting)
+    only_of(id, waiting, &Vec::from_iter(unknown))
 }
 
-/// Returns the only message in `waiting` whose id begins with the digits of `id`.
-fn only_of(id: &str, waiting: Vec<MessageId>) -> anyhow::Result<MessageId> {
+/// Returns the only message in `waiting` whose id begins with the digits of `id`. `unknown` lists
+/// the partitions whose waiting calls are unknown.
+fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result<MessageId> {
     let digits = id.replace('-', "").to_lowercase();
     let is_named = |message: &MessageId| message.0.simple().to_string().starts_with(&digits);
     let named: Vec<_> = waiting.into_iter().filter(is_named).collect();
@@ -46,7 +50,7 @@ fn only_of(id: &str, waiting: Vec<MessageId>) -> anyhow::Result<MessageId> {
                 "no call that waits has an id that begins with {id}; `organism approvals --all` \
                  and `organism answer --all` list those that wait"
             );
-            Err(CommandFailure::new(CommandExit::InvalidData, text).into())
+            Err(decision::not_found(unknown, text))
         }
         several => {
             let several: Vec<_> = several.iter().map(ToString::to_string).collect();
@@ -67,7 +71,7 @@ mod tests {
     fn the_beginning_of_an_id_names_a_call_if_it_is_the_only_one() {
         let ids = ["0197c0de-0000-7000-8000-00000000000a", "0197c0de-0000-7000-8000-0000000000b0"];
         let ids = ids.map(|id| id.parse::<MessageId>().unwrap());
-        let only = |id: &str| only_of(id, ids.to_vec());
+        let only = |id: &str| only_of(id, ids.to_vec(), &[]);
         assert_eq!(only("0197c0de-0000-7000-8000-0000000000B").unwrap(), ids[1]);
         for (id, exit, text) in [
             ("0197c0de", CommandExit::Usage, "several calls that wait begin with 0197c0de"),
@@ -77,5 +81,9 @@ mod tests {
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(error.downcast_ref::<CommandFailure>().unwrap().exit, exit);
         }
+
+        let error = only_of("0197c0df", ids.to_vec(), &[2]).unwrap_err();
+        let exit = error.downcast_ref::<CommandFailure>().unwrap().exit;
+        assert_eq!(exit, CommandExit::Unavailable, "the call may wait in partition 2");
     }
 }

@@ -47,17 +47,23 @@ pub(super) fn problems(
 
 /// Returns the last position at which an error does not follow from the unclosed part.
 const fn last_position(part: UnclosedPart) -> usize {
-    let (UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at)) = part;
-    at
+    match part {
+        UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at) => at,
+        // The parser may report the string, too.
+        UnclosedPart::LongText(at) => at.saturating_sub(1),
+    }
 }
 
-/// Returns the problem that a list or an inline table is not closed. Returns `None` for a string,
-/// which the parser reports itself.
+/// Returns the problem that a list, an inline table or a string of several lines is not closed.
+/// Returns `None` for a string of one line, which the parser reports itself.
 fn unclosed_problem(source: &Arc<ConfigSource>, part: UnclosedPart) -> Option<ConfigProblem> {
     let (at, message, help) = match part {
         UnclosedPart::List(at) => (at, "this list is not closed", "write `]` after its last value"),
         UnclosedPart::Table(at) => {
             (at, "this inline table is not closed", "write `}` after its last value")
+        }
+        UnclosedPart::LongText(at) => {
+            (at, "this string is not closed", "write its three quotes again after its last line")
         }
         UnclosedPart::Text(_) => return None,
     };

@@ -13,6 +13,8 @@ pub(super) enum UnclosedPart {
     Table(usize),
     /// A string in a list or in an inline table, whose line ends at this position.
     Text(usize),
+    /// A string of several lines in a list or in an inline table, which begins at this position.
+    LongText(usize),
 }
 
 /// Finds the first part of `text` that has no end. Returns `None` if there is no such part.
@@ -20,12 +22,15 @@ pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
     let mut scanner = BracketScanner::default();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
-        if let Some(part) = scanner.scan_line(line, start) {
+        let rest = text.get(start..).unwrap_or_default();
+        if let Some(part) = scanner.scan_line(line, start, rest) {
             return Some(part);
         }
         start += line.len();
     }
-    scanner.innermost()
+
+    let string = scanner.quote.map(|(_, at)| UnclosedPart::LongText(at));
+    scanner.innermost().map(|part| string.unwrap_or(part))
 }
 
 /// Scanner that knows which brackets are open.
@@ -33,8 +38,8 @@ pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
 struct BracketScanner {
     /// Lists and inline tables that are open, outermost first.
     open: Vec<UnclosedPart>,
-    /// Quote of the open string with several lines; `None` outside of such a string.
-    quote: Option<&'static str>,
+    /// Quote and position of the open string with several lines; `None` outside of such a string.
+    quote: Option<(&'static str, usize)>,
 }
 
 impl BracketScanner {
@@ -42,14 +47,14 @@ impl BracketScanner {
         self.open.last().copied()
     }
 
-    /// Scans a line, which begins at the position `start`. Returns the part that this line shows to
-    /// have no end.
-    fn scan_line(&mut self, line: &str, start: usize) -> Option<UnclosedPart> {
+    /// Scans a line, which begins at the position `start`. `text` is the text from this line on.
+    /// Returns the part that this line shows to have no end.
+    fn scan_line(&mut self, line: &str, start: usize, text: &str) -> Option<UnclosedPart> {
         if self.quote.is_none() {
             if self.open.is_empty() && is_begun_by_bracket(line) {
                 return None;
             }
-            if self.is_interrupted_by(line) {
+            if self.is_interrupted_by(line, text) {
                 return self.innermost();
             }
         }
@@ -57,14 +62,14 @@ impl BracketScanner {
         let mut rest = line;
         while let Some(first) = rest.chars().next() {
             let at = start + line.len() - rest.len();
-            if let Some(quote) = self.quote {
+            if let Some((quote, _)) = self.quote {
                 // The last characters of such a string may be quotes, too.
                 rest = after_string(rest, quote)?.trim_start_matches(['"', '\'']);
                 self.quote = None;
                 continue;
             }
             if let Some(quote) = MULTI_LINE.into_iter().find(|quote| rest.starts_with(*quote)) {
-                self.quote = Some(quote);
+                self.quote = Some((quote, at));
                 rest = rest.get(quote.len()..).unwrap_or_default();
                 continue;
             }
@@ -106,12 +111,15 @@ impl BracketScanner {
     }
 
     /// Whether the line begins a section or a setting, although a part is open that cannot contain
-    /// it.
-    fn is_interrupted_by(&self, line: &str) -> bool {
+    /// it. `text` is the text from this line on. A setting in a list that has an end is not such a
+    /// line: there, the braces of an inline table are missing.
+    fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
-            Some(UnclosedPart::List(_)) => is_header(line) || is_setting(line),
+            Some(UnclosedPart::List(_)) => {
+                is_header(line) || is_setting(line) && !closes_list(text)
+            }
             Some(UnclosedPart::Table(_)) => is_header(line),
-            Some(UnclosedPart::Text(_)) | None => false,
+            Some(UnclosedPart::Text(_) | UnclosedPart::LongText(_)) | None => false,
         }
     }
 }
@@ -154,6 +162,24 @@ fn is_header(line: &str) -> bool {
     is_begun_as_name && !is_value && is_line_end && name.chars().all(is_of_key)
 }
 
+/// Whether a line of `text` is only the end of a list that began before `text`. Looks no further
+/// than the next header of a section.
+fn closes_list(text: &str) -> bool {
+    let mut begun = 0;
+    for line in text.lines().take_while(|line| !is_header(line)) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.ends_with('[') {
+            begun += 1;
+        } else if line == "]" || line == "]," {
+            if begun == 0 {
+                return true;
+            }
+            begun -= 1;
+        }
+    }
+    false
+}
+
 /// Whether the line begins with a key and `=`.
 fn is_setting(line: &str) -> bool {
     let Some((key, _)) = line.split_once('=') else { return false };
@@ -183,6 +209,12 @@ mod tests {
             ("a = [\"x]\nb = 1\n", Some(UnclosedPart::Text(8))),
             ("a = [\n  \"x=y\", # [\n  'c = [',\n]\nb = 1\n", None),
             ("a = [[1], [true]]\nb = \"\"\"\n[ \\\"[ \"\"\"\n[c]\n", None),
+            ("a = [\n  b = \"x\"\n  c = \"y\"\n]\n", None),
+            ("a = [\nb = 1\n], # end\n\n[c]\n", None),
+            ("a = [\nb = 1\n\n[c]\nd = [\n1\n]\n", Some(UnclosedPart::List(4))),
+            ("a = [\nb = [\n1,\n]\n", Some(UnclosedPart::List(4))),
+            ("a = [\"\"\"b\nc = 1\n", Some(UnclosedPart::LongText(5))),
+            ("a = \"\"\"b\nc = 1\n", None),
             ("a = { b = 1,\n  c = 2 }\n", None),
             ("a = '''\n[ { '''\n\n[listeners.search\nb = \"x\n", None),
         ] {

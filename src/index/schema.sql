@@ -282,7 +282,8 @@ CREATE TABLE action_row(
 ) STRICT;
 CREATE INDEX action_message ON action_row(message);
 
--- Attempts that failed, calls that ended with a fault of the core, and operations that NATS denied.
+-- Attempts that failed, calls that ended with a fault of the core, runs of workflows that failed in
+-- root threads, and operations that NATS denied.
 CREATE TABLE error_row(
   n INTEGER PRIMARY KEY,
   position INTEGER NOT NULL,

@@ -39,13 +39,12 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Removes the last call of an answer if it is incomplete: if the model did not end the answer
-/// itself, and the arguments that arrived are not a whole JSON value. Calls without any arguments
-/// are incomplete then, too, because their arguments may not have begun.
+/// Removes the last call of an answer if it is incomplete: if the answer was cut short, and the
+/// arguments that arrived are not a whole JSON value. A call without any arguments is incomplete
+/// then, too, because its arguments may not have begun.
 pub fn remove_cut_call(calls: &mut Vec<ToolCall>, stop: StopReason) {
-    let has_ended = matches!(stop, StopReason::Normal | StopReason::Calls);
     let is_whole = |call: &ToolCall| serde_json::from_str::<&RawValue>(&call.arguments).is_ok();
-    if !has_ended && calls.last().is_some_and(|call| !is_whole(call)) {
+    if stop.is_cut() && calls.last().is_some_and(|call| !is_whole(call)) {
         calls.pop();
     }
 }
@@ -75,6 +74,12 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// Whether the provider cut the answer short, so that its last call may be incomplete. Servers
+    /// that give no reason have ended their answers as far as is known.
+    pub const fn is_cut(self) -> bool {
+        matches!(self, Self::Length | Self::Refused)
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "normal",

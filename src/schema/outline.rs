@@ -56,23 +56,6 @@ impl ElementOutline {
     pub fn is_text(&self) -> bool {
         self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
     }
-
-    /// Whether the text of the element or of an attribute contains qualified names, such as
-    /// `xs:string`, whose meaning depends on the namespace bindings around the text.
-    pub fn has_qualified_names(&self) -> bool {
-        let values = self.text.iter().chain(self.attributes.iter().map(|own| &own.value));
-        values.into_iter().any(SimpleTypeOutline::has_qualified_names)
-    }
-}
-
-impl SimpleTypeOutline {
-    /// Whether the permitted text contains qualified names, such as `xs:string`, whose meaning
-    /// depends on the namespace bindings around the text.
-    fn has_qualified_names(&self) -> bool {
-        matches!(self.builtin.as_str(), "QName" | "NOTATION")
-            || self.list_of.as_ref().is_some_and(|item| item.has_qualified_names())
-            || self.union_of.iter().any(Self::has_qualified_names)
-    }
 }
 
 impl SchemaModel {

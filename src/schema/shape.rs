@@ -51,10 +51,7 @@ impl ShapeBuilder<'_> {
             content: ShapeContent::Any,
         });
         self.known.insert(key, id);
-        let content = if outline.has_qualified_names() {
-            // The values depend on bindings, which only such content keeps.
-            ShapeContent::Any
-        } else if outline.is_text() {
+        let content = if outline.is_text() {
             ShapeContent::Text
         } else {
             let (children, wild) = self.model.elements_in(&outline.content);

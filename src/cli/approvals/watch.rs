@@ -71,7 +71,8 @@ pub fn watch(
     let mut shown = ShownCalls::default();
     let mut positions = BTreeMap::new();
     loop {
-        let mut waiting = decision::waiting_on_record(data, Hold::Approval, usize::MAX)?.calls;
+        let found = decision::waiting_on_record(data, Hold::Approval, usize::MAX)?;
+        let mut waiting = found.page.calls;
         waiting.retain(|call| within.is_none_or(|thread| is_from(call, thread)));
         // Shows one call at a time, because the others may end while the person decides. A call
         // without its requested preview is not shown yet: the preview comes with a later record.

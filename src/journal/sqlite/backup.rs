@@ -8,6 +8,7 @@ use crate::journal::{Error, durable_file};
 
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;
+use super::repair::set_logs_aside;
 
 /// Description of a copy of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +45,17 @@ pub fn back_up(
     let created = durable_file::create_private(&unfinished);
     created.map_err(Error::io(unfinished.display().to_string()))?;
     JournalReader::open(data)?.copy_to(&unfinished)?;
-    let synced = std::fs::File::open(&unfinished)
-        .and_then(|copy| copy.sync_all())
-        .and_then(|()| std::fs::rename(&unfinished, &file))
-        .and_then(|()| durable_file::sync_parent(&file));
-    synced.map_err(Error::io(file.display().to_string()))?;
+    let synced = std::fs::File::open(&unfinished).and_then(|copy| copy.sync_all());
+    synced.map_err(Error::io(unfinished.display().to_string()))?;
+    // Ordering rule: the log is renamed before the copy gets its name. Otherwise SQLite would take
+    // the pages of a lost journal in this log for pages of the copy.
+    if let Some(log) = set_logs_aside(to_data)? {
+        let log = log.display();
+        tracing::warn!("set aside the write-ahead log of a journal whose file is gone, as {log}");
+    }
+    let renamed =
+        std::fs::rename(&unfinished, &file).and_then(|()| durable_file::sync_parent(&file));
+    renamed.map_err(Error::io(file.display().to_string()))?;
 
     let copy = JournalReader::open(to_data)?;
     let journal = copy.about()?.journal;

@@ -271,7 +271,7 @@ impl AnswerReader for AnthropicReader {
 
     fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
-        if matches!(stop, StopReason::Normal | StopReason::Calls) {
+        if !stop.is_cut() {
             self.fill_call();
         }
 

@@ -45,9 +45,9 @@ impl HostPresence {
     /// recorded threads. Must be called before the first listener starts.
     pub fn show(config: &Config) -> io::Result<Self> {
         // The shared names are enough for the partitions of a process, which may be many.
-        let data = config.own_partition().is_none().then(|| name_of_path("data", &config.data));
+        let data = config.own_partition().is_none().then(|| name_of_data(&config.data));
         let recorded = config.trial.iter().flat_map(|trial| &trial.journals);
-        let recorded = recorded.map(|journal| name_of_path("data", journal));
+        let recorded = recorded.map(|journal| name_of_data(journal));
         let names = shared_names(config).into_iter().chain(data).chain(recorded);
         let shown = names.map(ShownName::show).collect::<io::Result<Vec<_>>>()?;
         Ok(Self { _shown: shown })
@@ -92,7 +92,7 @@ pub fn is_host(pid: i64, names: &[String]) -> bool {
 /// Returns the names that all processes of an organism on one machine share, wherever their data
 /// directories are: the name of the project, and the name of the stream on JetStream.
 pub fn shared_names(config: &Config) -> Vec<String> {
-    let project = name_of_path("project", &config.project.path);
+    let project = name_of_project(&config.project.path);
     let stream = match &config.storage {
         StorageConfig::JetStream { servers, journal } => {
             let mut addresses = servers.servers.clone();
@@ -112,13 +112,21 @@ pub fn names_of_data(data: &Path) -> Vec<String> {
     let journals = partitions_in(data).into_iter().map(|(_, directory)| directory);
     let directories = journals.chain([data.to_owned()]);
     let project = project::stored(data).ok().flatten();
-    let project = project.map(|project| name_of_path("project", &project));
-    directories.map(|directory| name_of_path("data", &directory)).chain(project).collect()
+    let project = project.map(|project| name_of_project(&project));
+    directories.map(|directory| name_of_data(&directory)).chain(project).collect()
 }
 
-fn name_of_path(kind: &str, path: &Path) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    name_of(kind, path.as_os_str().as_encoded_bytes())
+/// Returns the name of the project at `path`. Symbolic links in the path count as they are: two
+/// projects whose paths lead to one file are different organisms.
+fn name_of_project(path: &Path) -> String {
+    name_of("project", path.as_os_str().as_encoded_bytes())
+}
+
+/// Returns the name of a data directory or of a journal's directory. All paths that lead to the
+/// directory through symbolic links have the same name.
+fn name_of_data(directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    name_of("data", directory.as_os_str().as_encoded_bytes())
 }
 
 fn name_of(kind: &str, identity: &[u8]) -> String {
@@ -162,8 +170,19 @@ mod tests {
         std::fs::write(data.path().join("project"), project.as_os_str().as_encoded_bytes())
             .unwrap();
         let names = names_of_data(data.path());
-        assert!(names.contains(&name_of_path("data", data.path())), "{names:?}");
-        assert!(names.contains(&name_of_path("project", &project)), "{names:?}");
+        assert!(names.contains(&name_of_data(data.path())), "{names:?}");
+        assert!(names.contains(&name_of_project(&project)), "{names:?}");
         assert!(names.iter().all(|name| name.len() == 15), "{names:?}");
+    }
+
+    #[test]
+    fn symbolic_links_are_resolved_for_data_directories_and_not_for_projects() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let link = folder.path().join("b");
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(name_of_data(&path), name_of_data(&link));
+        assert_ne!(name_of_project(&path), name_of_project(&link));
     }
 }

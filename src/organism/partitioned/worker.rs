@@ -313,7 +313,9 @@ fn is_passing(error: &journal::Error) -> bool {
 fn is_disk_full(error: &journal::Error) -> bool {
     match error {
         journal::Error::Full { .. } => true,
-        journal::Error::Io { source, .. } => source.kind() == ErrorKind::StorageFull,
+        journal::Error::Io { source, .. } => {
+            matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+        }
         _ => false,
     }
 }
@@ -424,6 +426,7 @@ mod tests {
             journal::Error::Io { context, source: kind.into() }
         };
         assert!(is_passing(&io(ErrorKind::StorageFull)));
+        assert!(is_passing(&io(ErrorKind::QuotaExceeded)));
         assert!(is_passing(&journal::Error::Full { detail: String::new() }));
         assert!(!is_passing(&io(ErrorKind::PermissionDenied)));
     }

@@ -56,7 +56,12 @@ impl Core {
         Ok(())
     }
 
-    fn continue_own(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
+    pub(super) fn continue_own(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        checked: &Checked,
+    ) {
         let message = context.message(MessageKind::Own, &context.listener, checked);
         self.accept(step, message.in_call(context.call));
     }

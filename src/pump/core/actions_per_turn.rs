@@ -28,6 +28,9 @@ pub(super) struct TurnActions {
 pub(super) enum PlannedAction {
     Note,
     Act,
+    /// The definition that a run of a workflow records beside its reply. It needs no budget, as the
+    /// reply needs none.
+    RecordDefinition,
     Final,
     Refuse(RefusalRule, String),
 }
@@ -53,7 +56,9 @@ impl TurnActions {
         } else if is_reply(checked) {
             self.has_accepted_final = true;
             PlannedAction::Final
-        } else if self.has_final && *checked.name() != run_definition_name() {
+        } else if self.has_final && *checked.name() == run_definition_name() {
+            PlannedAction::RecordDefinition
+        } else if self.has_final {
             PlannedAction::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
         } else if self.spent.is_some() {
             let text = "this was the last turn: only a final counts";

@@ -328,6 +328,10 @@ impl Core {
                     self.own_note(step, listener, thread, context.call, &checked);
                     Ok(checked)
                 }
+                PlannedAction::RecordDefinition => {
+                    self.continue_own(step, context, &checked);
+                    Ok(checked)
+                }
                 PlannedAction::Final => {
                     finals.push(checked.clone());
                     Ok(checked)

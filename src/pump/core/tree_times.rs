@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use super::{Core, Step};
 use crate::clock::Time;
+use crate::envelope::Disposition;
 use crate::ids::{CallId, ThreadId};
 use crate::system::ErrorCode;
 use crate::thread::{Input, Map, Tree};
@@ -26,6 +27,8 @@ pub(super) struct TreeTimes {
     /// For the root of each tree, its deadline and one of its open calls, which names the tree in
     /// the alarm.
     by_tree: Map<ThreadId, (Time, CallId)>,
+    /// For the call of each alarm, the root of its tree.
+    by_call: Map<CallId, ThreadId>,
     /// No deadline is before this time.
     not_before: Time,
 }
@@ -39,24 +42,28 @@ impl TreeTimes {
 
         self.disarm(root);
         self.by_tree.insert(root.clone(), (at, call));
+        self.by_call.insert(call, root.clone());
         self.by_time.insert((at, call));
     }
 
     fn disarm(&mut self, root: &ThreadId) {
         if let Some(armed) = self.by_tree.remove(root) {
+            let (_, call) = armed;
+            self.by_call.remove(&call);
             self.by_time.remove(&armed);
         }
     }
 
     /// Removes the deadline whose alarm names `call`.
     fn disarm_call(&mut self, call: CallId) {
-        self.by_tree.retain(|_, (_, armed)| *armed != call);
-        self.by_time.retain(|(_, armed)| *armed != call);
+        if let Some(root) = self.by_call.get(&call).cloned() {
+            self.disarm(&root);
+        }
     }
 
     /// Lets no deadline pass before `until`, so that answers that have arrived are read first.
     pub fn delay(&mut self, until: Time) {
-        self.not_before = until;
+        self.not_before = until.max(self.not_before);
         for (at, _) in self.by_tree.values_mut() {
             *at = until.max(*at);
         }
@@ -119,7 +126,7 @@ impl Core {
         let mut calls = self.to_cancel(&root);
         calls.reverse();
         self.close_all(step, &calls, |core, step, call| {
-            core.fail(step, call, ErrorCode::BudgetSpent, &text);
+            core.fail_with(step, call, ErrorCode::BudgetSpent, &text, Disposition::Expired);
         });
         true
     }

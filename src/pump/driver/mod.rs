@@ -44,6 +44,7 @@ use uuid::Uuid;
 
 use crate::bus::{Delivery, Host};
 use crate::clock::Time;
+use crate::contract::Contract;
 use crate::failpoint::{failpoint, failpoint_in};
 use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
@@ -501,7 +502,9 @@ impl Pump {
     /// Hands a delivery over to the host of its listener. Withholds a delivery with a redacted
     /// payload from every host and fails the attempt, because nothing incomplete may be acted on.
     fn hand_over(&mut self, delivery: Delivery) {
-        if let Some(redacted) = delivery.redacted_message() {
+        let contract = self.gate.contracts.get(&delivery.listener);
+        let is_for_agent = contract.is_some_and(Contract::spends);
+        if let Some(redacted) = delivery.redacted_message(is_for_agent) {
             return self.handle.withheld(&delivery, redacted.id);
         }
 

@@ -99,7 +99,6 @@ fn filters_leave_what_has_the_property() {
         (&["--disposition", "recorded"], "3"),
         (&["--thread", "sess-abcdefgh.depth"], "2"),
         (&["--thread", "sess-abcdefgh"], "11"),
-        (&["--thread", "sess-abcdefgi"], "0"),
         (&["--since", "2026-11-20T10:00:00.600Z"], "5"),
         (&["--until", "2026-11-20T10:00:00.200Z"], "1"),
         (&["--until", "2026-11-20"], "0"),

@@ -175,6 +175,19 @@ fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
 }
 
 #[test]
+fn a_backup_into_a_directory_with_the_log_of_a_lost_journal_sets_the_log_aside() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let backup = copied.place.home.path().join("backup");
+    let (data, state) = (backup.join("data"), backup.join("state"));
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("journal.db-wal"), "pages of a lost journal").unwrap();
+    back_up(&copied.place.data(), &copied.place.state(), &data, &state).unwrap();
+    let aside = std::fs::read_to_string(data.join("journal.db.lost-1-wal")).unwrap();
+    assert_eq!(aside, "pages of a lost journal");
+}
+
+#[test]
 fn a_backup_that_was_rewritten_with_the_key_is_broken_beside_later_checkpoints() {
     let mut copied = Copied::new();
     copied.run("sess-firsttree");

@@ -106,6 +106,9 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
     let refused = answer(&house, &[&id, "-"], "<pass>no idea</pass>");
     let hint = "is pass, without a namespace (xmlns); write one of these, nearest first:";
     assert!(refused.err.contains(&format!("{hint}\n  {{{NS}}}pass\n")), "{refused:?}");
+    let as_json = answer(&house, &[&id, "-", "--json"], "<pass>no idea</pass>");
+    assert_eq!(as_json.json()[0]["result"], "refused", "{as_json:?}");
+    assert!(!as_json.err.contains("nearest first"), "{as_json:?}");
     let begun = answer(&house, &[&id[..id.len() - 1], "-"], "nonsense");
     assert_eq!(begun.code, Some(65), "the beginning of an id is enough: {begun:?}");
     assert!(begun.err.contains("not-one-root"), "{begun:?}");

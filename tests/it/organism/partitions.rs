@@ -415,6 +415,25 @@ fn a_host_without_a_process_lists_the_held_calls_of_every_pump() {
 }
 
 #[test]
+fn calls_of_partitions_that_are_neither_queried_nor_read_are_unknown_and_not_missing() {
+    let server = Server::start();
+    let house = host(&server);
+    for list in ["approvals", "answer"] {
+        let listed = house.organism(&[list]);
+        assert_eq!(listed.code, Some(69), "{listed:?}");
+        assert_eq!(listed.out, "");
+        assert!(listed.err.contains("the calls that wait in partition 3"), "{listed:?}");
+        assert!(!listed.err.contains("no calls wait"), "{listed:?}");
+        assert!(!listed.err.contains("no open questions"), "{listed:?}");
+    }
+
+    let refused = house.organism(&["refuse", "0197c0de"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    let notes = refused.err.matches("the calls that wait in partition 3").count();
+    assert_eq!(notes, 1, "{refused:?}");
+}
+
+#[test]
 fn a_large_payload_crosses_to_another_process_and_back() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
