@@ -102,7 +102,7 @@ impl Core {
             return Some(format!("all {} model calls of this tree are used", limits.model_calls));
         }
 
-        if tree.worked(step.time) >= limits.wall_time {
+        if self.is_tree_time_over(thread, step.time) {
             let most = limits.wall_time.as_secs_f64();
             return Some(format!("this tree's time of {most} s is over"));
         }

@@ -8,6 +8,7 @@ use super::call_table::RunningAttempt;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
 use crate::bus::Delivery;
+use crate::envelope::Disposition;
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -47,7 +48,10 @@ impl Core {
         }
 
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
-            return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
+            // Undelivered results end alike, whether this or the deadline of the tree ends the call.
+            let is_over = self.is_tree_time_over(&thread, step.time);
+            let undelivered = if is_over { Disposition::Expired } else { Disposition::Late };
+            return self.fail_with(step, id, ErrorCode::BudgetSpent, &spent, undelivered);
         }
 
         if self.bound_rounds(step, id) {

@@ -105,6 +105,12 @@ impl Core {
         tree.started.plus(self.budgets.limits.wall_time)
     }
 
+    /// Whether the wall time of the tree of `thread` is over.
+    pub(super) fn is_tree_time_over(&self, thread: &ThreadId, now: Time) -> bool {
+        let tree = self.state.tree(thread);
+        tree.is_some_and(|tree| tree.worked(now) >= self.budgets.limits.wall_time)
+    }
+
     /// Ends the open calls in the tree of `call`, if the wall time of the tree is over. Otherwise
     /// sets the deadline of the tree again, and returns false. The calls of a thread end before the
     /// calls of its subthreads.

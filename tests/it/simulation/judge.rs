@@ -342,11 +342,6 @@ impl Judge {
     fn one_result(&self, call: CallId, opening: &Opening) {
         let how = self.record.closed.get(&call);
         assert!(how.is_some(), "{call} is open for ever");
-        // An opener whose budget is spent ends with the results that it has not got yet.
-        let has_failed = match &opening.opener {
-            Opener::Call { call, .. } => self.record.closed.get(call) == Some(&Closing::Failed),
-            _ => false,
-        };
         let parts = self.record.messages.values().filter(|message| {
             let own_thread = self.record.messages[&call.0].thread == message.thread;
             message.cause == Some(call.0)
@@ -361,7 +356,6 @@ impl Judge {
         let is_superfluous = matches!(opening.group, Some((_, Gather::First)));
         match (how, parts.len()) {
             (Some(Closing::Cancelled), 0) if !of_client || is_superfluous => {}
-            (_, 0) if has_failed => {}
             (_, 0) => panic!("no result of {call}, which is {how:?}"),
             (_, n) => assert!(systems == 0 || n == 1, "{n} results of {call}: {parts:#?}"),
         }
