@@ -296,6 +296,20 @@ fn a_run_that_ends_in_its_first_outcome_records_its_definition_and_can_be_retrie
     house.verified();
 }
 
+/// The definition needs no budget, because the reply beside it needs none.
+#[test]
+fn a_run_that_ends_in_its_first_outcome_gives_its_result_also_without_messages_left() {
+    let limited =
+        DEFINITION.replace("with = { n = \"item\" }", "with = { n = \"item\" }, max_items = 1");
+    let house = house(&format!("{}\n[limits]\nmessages = 1\n", with_workflow(&limited)));
+    let request = request(1).replace("</unit>", "</unit><unit>2</unit>");
+    let sent = house.send_text(&request, &[]);
+    assert!(sent.out.contains("<code>too-many-items</code>"), "{sent:?}");
+    assert_eq!(payloads(&house, "run-definition").len(), 1);
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
 #[test]
 fn a_retry_from_a_goal_runs_it_and_all_that_need_it_again() {
     let house = failed_once();

@@ -8,7 +8,7 @@ use organism::bus::native_host::{InlineHost, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::{Contract, TreeLimits};
-use organism::envelope::{AttemptFailure, Turn};
+use organism::envelope::{AttemptFailure, Message, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
 use organism::pump::core::{Core, Receipt, Target};
@@ -173,6 +173,27 @@ async fn a_delivery_with_a_redacted_payload_reaches_no_listener_and_its_call_fai
     handle.stop();
     tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap().unwrap();
     assert_eq!(*calls.lock().unwrap(), 0);
+}
+
+/// Prompts show a placeholder in place of an earlier message that was redacted.
+#[test]
+fn an_earlier_redacted_message_withholds_no_delivery_of_an_agent() {
+    let mut world = World::new(contracts());
+    world.open("desk", &word("plan", "p"));
+    let mut delivery = world.delivery("thinker");
+    let message = Arc::clone(&delivery.messages[0]);
+    let mut redacted = Message::clone(&message);
+    let blank = "\0".repeat(redacted.payload.len());
+    assert!(redacted.payload.restore(&blank));
+    let redacted = Arc::new(redacted);
+
+    delivery.fresh = 1;
+    for at in 0..3 {
+        delivery.messages = vec![Arc::clone(&message); 3];
+        delivery.messages[at] = Arc::clone(&redacted);
+        assert_eq!(delivery.redacted_message(true).is_some(), at != 1, "{at}");
+        assert!(delivery.redacted_message(false).is_some(), "{at}");
+    }
 }
 
 /// All calls that expire at the same time end in one commit, however many they are.
