@@ -183,7 +183,8 @@ mod tests {
     use crate::ids::{ListenerName, ThreadId};
     use crate::model::RequestOrigin;
 
-    /// Tokens that a request costs which fails with `error` before a text of the answer arrived.
+    /// Returns the tokens that are charged for a request that fails with `error` before any text of
+    /// the answer has arrived.
     fn charged(error: fn(ModelRoute) -> Error) -> u64 {
         let origin = RequestOrigin {
             agent: ListenerName::parse("helper").unwrap(),

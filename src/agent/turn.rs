@@ -499,10 +499,10 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
-/// for each combination of a payload that answers the goal, and a payload that delegates parts of
-/// the goal to other agents or no such payload. A typed goal accepts only the payload of its type
-/// as its answer. An untyped goal also accepts the text of a turn.
+/// Makes the agent's protocols for goals, which are requests of workflows. A protocol depends on
+/// two payloads: the one that answers the goal, and the one that delegates parts of it, if the goal
+/// permits delegation. There is one protocol for each combination. A typed goal accepts only the
+/// payload of its type as its answer. An untyped goal also accepts the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());

@@ -78,9 +78,10 @@ impl Delivery {
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
 
-    /// Returns the first message whose redacted payload keeps the pump from handing the delivery
-    /// over: a redaction leaves only NULs, which are no XML. If `is_for_agent`, an earlier message
-    /// of the call does not count, because prompts show a placeholder in its place.
+    /// Returns the first message with a redacted payload. A redacted payload consists only of NULs,
+    /// which are no XML, so the pump cannot hand the delivery over. If `is_for_agent`, only the
+    /// first message of the call and the new messages count, because prompts show a placeholder in
+    /// place of the other redacted payloads.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;

@@ -141,8 +141,8 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     Ok(WaitingCalls { page, unknown })
 }
 
-/// Queries the pump of a partition for its held calls. Returns the reason as text if no pump
-/// responds, and if `client` is the reason why no pump can be queried.
+/// Queries the pump of a partition for its held calls. If no pump can be queried, `client` is the
+/// reason. Returns the reason as text if no pump can be queried, or if the pump does not respond.
 async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
     partition: u32,

@@ -82,8 +82,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, the command exits with 1 if nothing was found, also if older
-/// payloads were not read.
+/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing, even if it did not
+/// read the older payloads.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;

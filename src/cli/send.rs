@@ -242,8 +242,8 @@ impl SendTally {
         }
     }
 
-    /// Returns the exit code for the most serious result. A file to send again counts less than a
-    /// failed or refused file, because repeating the command is enough for it.
+    /// Returns the exit code for the most serious result. A failed or refused file is more serious
+    /// than a file to send again, for which the user only has to repeat the command.
     fn exit(&self) -> CommandExit {
         if self.failed > 0 {
             CommandExit::WorkflowFailed

@@ -105,8 +105,8 @@ impl BeforeArg {
         })
     }
 
-    /// Returns the cursor for journals of these partitions. Fails if the cursor cannot belong to a
-    /// list of these journals: it would select other trees than the page before leads to.
+    /// Returns the cursor for journals of these partitions. Fails if the cursor is not from a list
+    /// of these journals, because it would then select a wrong page.
     fn cursor(&self, partitions: &[u32]) -> anyhow::Result<PageCursor> {
         let usage = |text: String| Err(CommandFailure::new(CommandExit::Usage, text).into());
         match (self, partitions) {

@@ -293,7 +293,6 @@ fn each(
     }
 }
 
-/// The `[organism]` section.
 struct OrganismSection {
     name: Option<String>,
     data: Option<Located<ExpandedText>>,
@@ -323,7 +322,6 @@ fn organism(
     OrganismSection { name, data, state, catalogue, unread }
 }
 
-/// The `[limits]` section.
 struct LimitsSection {
     tree: TreeLimits,
     money: Option<SourceRange>,

@@ -1,5 +1,6 @@
 //! Finds the first list, inline table or string of a TOML text that has no end. The parser takes
-//! the lines behind it for a part of it, and so reports errors there that only follow from it.
+//! the following lines as a part of it. The errors that the parser reports there are only
+//! consequences.
 
 /// Quotes of strings with several lines.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -11,9 +12,10 @@ pub(super) enum UnclosedPart {
     List(usize),
     /// An inline table that begins at this position.
     Table(usize),
-    /// A string in a list or in an inline table, whose line ends at this position.
+    /// A string of one line in a list or in an inline table. The position is the end of the line.
     Text(usize),
-    /// A string of several lines in a list or in an inline table, which begins at this position.
+    /// A string of several lines in a list or in an inline table. The position is the beginning of
+    /// the string.
     LongText(usize),
 }
 
@@ -48,7 +50,7 @@ impl BracketScanner {
     }
 
     /// Scans a line, which begins at the position `start`. `text` is the text from this line on.
-    /// Returns the part that this line shows to have no end.
+    /// Returns an open part if the line shows that this part has no end.
     fn scan_line(&mut self, line: &str, start: usize, text: &str) -> Option<UnclosedPart> {
         if self.quote.is_none() {
             if self.open.is_empty() && is_begun_by_bracket(line) {
@@ -96,7 +98,8 @@ impl BracketScanner {
         None
     }
 
-    /// Opens or closes a bracket. Returns the innermost open part if the bracket is not its end.
+    /// Processes a bracket outside of strings. Returns the innermost open part if the bracket
+    /// closes another kind of part.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),
@@ -110,9 +113,10 @@ impl BracketScanner {
         None
     }
 
-    /// Whether the line begins a section or a setting, although a part is open that cannot contain
-    /// it. `text` is the text from this line on. A setting in a list that has an end is not such a
-    /// line: there, the braces of an inline table are missing.
+    /// Whether the line shows that the innermost open part has no end, because the line is the
+    /// header of a section or a setting. `text` is the text from this line on. A setting in a list
+    /// does not count if the list has an end. In that case, the author has left out the braces of
+    /// an inline table.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {
@@ -145,8 +149,8 @@ fn after_string<'t>(text: &'t str, quote: &str) -> Option<&'t str> {
     }
 }
 
-/// Whether the line is the header of a section, such as `[listeners.search]`. False for what may be
-/// a list within a list.
+/// Whether the line is the header of a section, such as `[listeners.search]`. Returns false for a
+/// line that may be a list within a list, such as `[true]`.
 fn is_header(line: &str) -> bool {
     let line = line.trim();
     let header = line.strip_prefix("[[").or_else(|| line.strip_prefix('['));

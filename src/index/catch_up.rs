@@ -153,9 +153,9 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Does a part of the merges of the full-text table that were left out while the index was far
-    /// behind its journal. Uses a transaction of its own. Otherwise, a later commit would have to
-    /// do all of these merges at once.
+    /// Continues the merges of the full-text table that were left out while the index was far
+    /// behind its journal. Each call does a part of the merges, in a transaction of its own, so
+    /// that no later commit has to do all of them at once.
     pub fn merge_some(&mut self) -> Result<(), Error> {
         if self.owes_merges && self.merges == Some(WordMerges::Live) {
             self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;

@@ -298,8 +298,8 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
 /// Digest of [`CATALOGUE`]. Each command compares this digest with the digest of its index's
-/// catalogue. It does not compare with [`CATALOGUE`] itself, because [`CATALOGUE`] would first have
-/// to be made in a temporary database.
+/// catalogue. The digest is a constant, because making [`CATALOGUE`] itself needs a temporary
+/// database.
 const CATALOGUE_DIGEST: &str = "16c03fae686f4fdcb3958b72aea3cdd4ac8bf1d7302480fec9be35aec881ec6b";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -408,7 +408,7 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Requests that the process that holds the lock of the index rebuilds a damaged index. Does
+/// Requests a rebuild of a damaged index from the process that holds the lock of the index. Does
 /// nothing if this process may not write in the directory.
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);

@@ -8,13 +8,13 @@ use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
 /// SQL condition: the call `c` is ready for its listener, but not handed over to it. A ready call
-/// is open, does not wait for a person, and has an undelivered message. It also awaits no answer of
-/// another open call. Only the newest 1,000 messages of the thread are searched for an undelivered
-/// message.
+/// is open, waits neither for a person nor for the answer of another open call, and has an
+/// undelivered message. The condition searches only the newest 1,000 messages of the thread for an
+/// undelivered message.
 ///
-/// Exception: if a call waits until all of several subthreads have ended, this condition holds as
-/// soon as one of them has ended, because the index does not store how many subthreads the call
-/// waits for.
+/// The condition is too wide in one case. If a call waits until several subthreads have all ended,
+/// the condition holds as soon as one of them has ended, because the index does not store for how
+/// many subthreads the call waits.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \

@@ -88,7 +88,6 @@ impl IndexReader {
     }
 }
 
-/// The state of one open call.
 struct OpenCallState {
     root: String,
     is_held: bool,

@@ -38,7 +38,6 @@ pub struct ThreadPageRows {
     pub holds: Vec<(MessageId, Hold)>,
 }
 
-/// A message on a page.
 struct PageMessage {
     n: i64,
     id: MessageId,

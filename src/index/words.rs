@@ -252,8 +252,9 @@ fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     add_word_terms(&mut words, is_prefix, terms);
 }
 
-/// Returns the hyphen or underscore at the end of `text` if a letter or digit stands before it. As
-/// the beginning of a longer word, such as `INV-` of `INV-777`, the text contains this character.
+/// Returns the hyphen or underscore at the end of `text`, if a letter or digit stands before it. A
+/// search for `INV-*` needs this character, because the words that match, such as `INV-777`,
+/// contain it.
 fn joining_mark(text: &str) -> Option<char> {
     let mut chars = text.chars().rev();
     let mark = chars.next().filter(|last| matches!(last, '-' | '_'))?;

@@ -269,8 +269,8 @@ mod tests {
     use crate::clock::Time;
     use crate::journal::sqlite::SqliteJournal;
 
-    /// A stream recognizes the retry of a commit only by its bytes, and a proof may pass between
-    /// the first attempt and the retry.
+    /// A stream recognizes the retry of a commit only by its bytes. So the retry must contain the
+    /// same checkpoint, even if the background verification has succeeded between the two attempts.
     #[test]
     fn a_checkpoint_signed_again_for_a_retry_is_the_same_after_the_proof_has_passed() {
         let directory = tempfile::tempdir().unwrap();

@@ -327,14 +327,13 @@ impl MacCoverage {
     }
 
     /// Returns the first record of a journal's unproved end; `None` if every record is proved. The
-    /// unproved end consists of the last records of the journal that no MAC proves to be written by
-    /// a pump. `last` is the last record of the journal.
+    /// unproved end consists of the last records of the journal, if no MAC proves that a pump wrote
+    /// them. `last` is the last record of the journal.
     ///
-    /// Usually, the unproved end begins after the last MAC. If a MAC of this host's key is wrong,
-    /// and no later MAC of this key is right, it begins after the last record that a right MAC of
-    /// this key covers. If the journal has no MAC, all records are unproved. Exception: if `is_old`
-    /// is true, the function returns `None` for a journal without any MAC, because the journal may
-    /// be older than MACs.
+    /// Usually, the unproved end begins after the last MAC. If the last MAC of this host's key is
+    /// wrong, the unproved end begins after the last record that a right MAC of this key covers. In
+    /// a journal without any MAC, all records are unproved. But if `is_old` is true, such a journal
+    /// may be older than MACs, and the function returns `None`.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -259,9 +259,9 @@ impl ReloadState {
     }
 }
 
-/// Whether a reload from the config `before` to the config `after` would change anything. To
-/// compare the digests of the configs would not be enough: a reload also applies settings that the
-/// digest does not cover, such as alerts.
+/// Whether a reload from the config `before` to the config `after` would change anything. Does not
+/// compare the digests of the configs, because a reload also applies settings that the digest does
+/// not cover, such as alerts.
 fn differs(before: &Config, after: &Config) -> bool {
     !ReloadComparison::between(before, after).changes.is_empty()
 }

@@ -282,10 +282,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. Without an
-    /// `xmlns` of its own, the inner payload inherits the core's namespace, which the sender never
-    /// intends. So this function looks for a payload that has the same local name and that the
-    /// sender may write. If there is one, the inner payload gets its namespace.
+    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. If the inner
+    /// payload has no `xmlns` of its own, it inherits the core's namespace, which the sender never
+    /// intends. The function then searches the sender's vocabulary for a name with the same local
+    /// part, and moves the payload to the namespace of that name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;

@@ -1,5 +1,4 @@
-//! The heart of the organism: the gate, the pure step, and the driver, which performs the effects
-//! of each step.
+//! The pump: the gate, the pure step, and the driver, which performs the effects of each step.
 //!
 //! **Invariant:** this module and its submodules know nothing of NATS, HTTP, JSON or terminals.
 

@@ -108,8 +108,8 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Searches one component, and adds the components to which it refers to the open ones. Returns
-    /// true if the component itself can contain the attribute.
+    /// Searches one component. Adds each component to which it refers to `open`. Returns true if
+    /// the component itself can contain the attribute.
     fn search_component(&mut self, component: &'a Element) -> bool {
         for element in descendants(component) {
             if declares(element, self.attribute) || is_unbounded(element) {
@@ -121,7 +121,7 @@ impl<'a> AttributeSearch<'a> {
         false
     }
 
-    /// Adds the components to which `element` refers to the open ones.
+    /// Adds each component to which `element` refers to `open`.
     fn follow(&mut self, element: &'a Element) {
         match element.local_name() {
             "element" => {
@@ -152,8 +152,8 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Adds the type of an element, and all types that an instance can choose in its place, to the
-    /// open components. `written` is the name of the type as the schema document contains it.
+    /// Adds the type of an element to `open`, and all types that an instance can choose in its
+    /// place. `written` is the name of the type as the schema document contains it.
     fn open_type(&mut self, element: &'a Element, written: &'a str) {
         let key = (TYPE, local(written));
         self.open_substitutes(key);
@@ -166,8 +166,7 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Adds a component, and all components that an instance can choose in its place, to the open
-    /// ones.
+    /// Adds a component to `open`, and all components that an instance can choose in its place.
     fn open_substitutes(&mut self, key: ComponentKey<'a>) {
         let mut next = vec![key];
         while let Some(key) = next.pop() {

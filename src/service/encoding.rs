@@ -54,10 +54,10 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of protocol version `theirs`. If `theirs` is version
-/// 1, the response is plain JSON, because the sender can read no other form. Otherwise the response
-/// has the present encoding: it begins with its version, by which the sender recognises that it
-/// cannot read the rest.
+/// Encodes the response that refuses a request of protocol version `theirs`. A sender of version 1
+/// can read only plain JSON, so its response is plain JSON. Any other response has the present
+/// encoding. Such a response begins with its version, so a sender of another version recognises
+/// that it cannot read the rest.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

@@ -28,8 +28,8 @@ pub enum Error {
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
     )]
     NoPump { partition: u32, detail: String },
-    /// The socket belongs to another process than the one that has locked the journal. No request
-    /// was sent to the process behind the socket.
+    /// The process behind the socket is not the process that has locked the journal. No request was
+    /// sent to the process behind the socket.
     #[error(
         "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
          sent. End process {server} unless you know it, remove the socket, and restart the organism",

@@ -97,8 +97,8 @@ impl SocketTransport {
     }
 
     /// Connects to the organism that runs on the journal in `data`. Returns `None` if no organism
-    /// runs on this journal. Returns [`Error::ForeignSocket`] if another process than the one
-    /// behind the socket holds the journal.
+    /// runs on this journal. Returns [`Error::ForeignSocket`] if the process behind the socket is
+    /// not the process that holds the journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
         Ok(transport.locate().await?.then_some(transport))

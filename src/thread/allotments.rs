@@ -18,7 +18,7 @@ pub struct Allotment {
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time at which the thread's time limit has passed; `None` for a thread without a time limit.
+    /// Time at which the thread's time limit ends; `None` for a thread without a time limit.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }

@@ -187,7 +187,7 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
     }
 }
 
-/// An ordered set for few elements. Up to that number, it takes no memory besides its elements. It is
+/// An ordered set that takes only the memory of its elements while it has few elements. It is
 /// serialised like any other set.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmallSet<T>(SmallMap<T, ()>);

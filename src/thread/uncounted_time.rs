@@ -16,8 +16,8 @@ use crate::clock::Time;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTime {
     /// Time since which a pause keeps the call, or a call beneath it, from being handed over.
-    /// `None` while no pause does so. Moved to the time of each message that the call receives
-    /// meanwhile: the time before is then part of the totals.
+    /// `None` while no pause does so. When the call receives a message during the pause, this field
+    /// becomes the time of that message, and the time before it is added to `totals`.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     still_since: Option<Time>,
     #[serde(rename = "totals", default, skip_serializing_if = "Vec::is_empty")]
@@ -60,8 +60,8 @@ impl UncountedTime {
         }
     }
 
-    /// Adds a forward step of the system clock. The step is not part of a pause that goes on, so
-    /// the period of this pause begins later by the step.
+    /// Adds a forward step of the system clock. If a pause is in force, moves the beginning of its
+    /// period by the step, so that the step is not counted twice.
     fn pass_step(&mut self, stepped: Duration, latest: Time) {
         self.still_since = self.still_since.map(|since| since.plus(stepped));
         self.add(stepped, latest);
@@ -82,8 +82,9 @@ impl UncountedTime {
     }
 }
 
-/// First core version that leaves time out of the time of a workflow run. A run that an earlier
-/// version continued must keep the decisions that followed from counting all time.
+/// First core version that leaves uncounted time out of the time of a workflow run. Earlier
+/// versions counted all time. A run that an earlier version has continued must keep the decisions
+/// of that version.
 pub(super) const UNCOUNTED_SINCE: u32 = 58;
 
 impl Call {

@@ -1,5 +1,5 @@
-//! The state of a run at its beginning: that of its request, or for a retry also the results that
-//! the retry takes over from the earlier run.
+//! The state of a run at its beginning. It is computed from the request of the run. The state of a
+//! retry also contains the results that the retry takes over from the earlier run.
 
 use std::collections::HashSet;
 use std::sync::Arc;

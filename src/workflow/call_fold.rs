@@ -298,7 +298,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run if `message` comes after it and the run is not over.
+    /// Returns the time limit of the run, if the run has reached it at the time of `message` and is
+    /// not over. If it is not known which time does not count, `message` must also be the result of
+    /// a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();

@@ -111,9 +111,9 @@ pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
     /// Goals that must have ended before this goal starts. `None` if the definition does not state
-    /// them. In this case, a member of a loop or of a branch needs the members before it in the
-    /// list, and a goal that is no member of another goal needs the nearest such goal above it in
-    /// the file.
+    /// them. A member of a loop or of a branch then starts after the members before it in the list.
+    /// A goal that is no member of another goal then needs the nearest goal above it in the file
+    /// that is no member either.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.
@@ -223,11 +223,11 @@ impl GoalTarget {
 /// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// The name of each child element and attribute of the payload, with the expression that
-    /// selects its value. The name of an attribute begins with `@`. The config later sorts the
+    /// The children and attributes of the payload, each by its name and with the expression that
+    /// selects its value. The name of an attribute begins with `@`. The config later puts the
     /// entries into the order of the payload's schema. It also adds the namespace, as in
-    /// `{NAMESPACE}name`, to the name of each attribute that has a namespace, and to the name of
-    /// each child whose namespace is not that of the payload.
+    /// `{NAMESPACE}name`, to each attribute name that has one, and to each child name whose
+    /// namespace is not that of the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),

@@ -16,7 +16,7 @@ pub(super) struct RunClock {
     began: Time,
     /// Time of the run's latest message.
     now: Time,
-    /// Time between the two that does not count, such as a pause.
+    /// The part of the time from `began` to `now` that does not count, such as a pause.
     uncounted: Duration,
 }
 
@@ -28,8 +28,9 @@ pub enum UncountedTimes<'a> {
     None,
     /// The totals of the uncounted time of an open run, oldest first.
     Known(&'a [UncountedTotal]),
-    /// Nothing is known. The time of a run is then over only if it is over without any uncounted
-    /// time, and a thread of the run has timed out.
+    /// It is not known which time does not count. The run then ends at its time limit only when two
+    /// conditions are met: the limit has passed if all time counts, and a thread of the run has
+    /// timed out.
     Unknown,
 }
 

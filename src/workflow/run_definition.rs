@@ -40,9 +40,9 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 /// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
 /// Returns the request of the run, and the digest of the definition that the run recorded. The
 /// digest is `None` if the run recorded no definition: it has not begun, or it ended in its first
-/// outcome before core version 59. A retry without a recorded definition is passed over, because such a retry was refused
-/// and leaves the run before it as it was. Returns `None` if no run of the thread recorded a
-/// definition.
+/// outcome before core version 59. A retry without a recorded definition was refused and did not
+/// change the run before it, so it does not count as a run. Returns `None` if no run of the thread
+/// recorded a definition.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
     let recorded = |message: &Arc<Message>| {
         let digest = recorded_definition(message, &message.to)?;

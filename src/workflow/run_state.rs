@@ -243,7 +243,6 @@ impl RunState {
     }
 }
 
-/// The state of one goal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum GoalState {
     #[default]
@@ -352,9 +351,9 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, the number of a pass, the number of the goal's agents or items
-    /// that have a result, and the number of all its agents or items. The pass is that of the loop
-    /// that contains the goal; for a loop, its own pass. All numbers are 0 if the goal is not
+    /// Returns the phase of a goal, the number of its pass, and its progress: how many of its
+    /// agents or items have a result, and how many there are. The pass of a loop is its own; the
+    /// pass of any other goal is that of the loop around it. All numbers are 0 if the goal is not
     /// running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {

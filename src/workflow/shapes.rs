@@ -53,8 +53,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output that one run of the goal gets if `target` carries the goal
-    /// out.
+    /// Returns the shape of the output of one run of the goal, if `target` carries out the goal.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),

@@ -175,10 +175,10 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether an agent or a goal has already undone `call` with the same payload as `payload`.
-    /// `completed` is the position at which `call` completed; the undoing call must have completed
-    /// later. If the result is true, also removes the undoing call from this list, because one call
-    /// can undo only one other call.
+    /// Whether an agent or a goal has already undone `call` by a call with the payload `payload`.
+    /// The undoing call must have completed after `completed`, the position at which `call`
+    /// completed. If the result is true, removes the undoing call from this list, because it can
+    /// undo only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)

@@ -1,9 +1,10 @@
 //! Recorded answers for the turns of a fork. If a turn of the fork has the same prompt as a turn of
 //! its source, the fork's turn gets the recorded answer, and no model is called.
 //!
-//! The digests of the two prompts are compared. A fork has its own root id, nonces of slots, ids
-//! and times of timers, and environment with a date. Before the digests are computed, these texts
-//! are replaced by those of the source.
+//! The digests of the two prompts are compared. Some texts always differ between a fork and its
+//! source: the id of the root thread, the nonces of slots, the ids and times of timers, and the
+//! environment with its date. Before the digest of the fork's prompt is computed, the texts of the
+//! source replace those of the fork.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -256,10 +256,10 @@ impl InFlightTable {
         }
     }
 
-    /// Records the lease that a replica announced, and grants the largest announced lease to every
-    /// attempt that has none yet. An attempt that no replica has acknowledged may be at a replica
-    /// with this lease, so its lease lasts at least as long since its publication. Does nothing if
-    /// `lease` is `None`.
+    /// Records the lease that a replica announced; `None` if the announcement contains no lease.
+    /// Grants the largest announced lease, from `now` on, to each attempt without a lease. An
+    /// attempt whose replica has sent no keep-alive may be at any replica. So if its lease is
+    /// shorter than the largest lease, it gets the largest lease, counted from its publication.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
         self.leases.announce(lease, now);

@@ -1,6 +1,7 @@
-//! Stray answers: answers that name another attempt than the one on whose subject they arrive, or
-//! whose subject belongs to no attempt. The pump records the first kind, up to a limit for each
-//! attempt, so that a replica that repeats its answers cannot fill the journal.
+//! Stray answers. There are two kinds: answers that arrive on the subject of one attempt and name
+//! another attempt, and answers on a subject that belongs to no attempt. The pump records answers
+//! of the first kind, up to a limit for each attempt, so that a replica that repeats its answers
+//! cannot fill the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

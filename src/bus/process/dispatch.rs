@@ -399,9 +399,9 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If this was the last instance that was up, reports to the sink
-    /// that the listener is unreachable, and that no instance has begun the deliveries in the
-    /// mailboxes.
+    /// Marks this instance as down. If no instance of the listener is up any more, empties all
+    /// mailboxes and reports to the sink that no instance has begun their deliveries. If an
+    /// instance was up before, also reports that the listener is unreachable.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

@@ -89,7 +89,7 @@ pub struct MatchingPages {
     rows: usize,
     /// The journals that have pages left, each with its partition.
     journals: VecDeque<(u32, PathBuf)>,
-    /// Begin of the next page in the first of `journals`; `None` before the journal's first page.
+    /// Start of the next page in the first of `journals`; `None` before the journal's first page.
     cursor: Option<RetryCursor>,
 }
 

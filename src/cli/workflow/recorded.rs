@@ -77,7 +77,8 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }
 
-/// The failure of a command that needs the definition of a run that did not record it.
+/// The failure of a command that needs the definition of a run, if the run did not record its
+/// definition.
 fn without_definition(request: &Message) -> CommandFailure {
     let message = format!(
         "the latest run in {}, message {}, has not recorded its definition: it has not begun, or an \

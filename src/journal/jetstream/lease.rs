@@ -149,10 +149,9 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record. Every renewal writes it into the bucket. Once this pump leads,
-    /// it is the last record that this pump acknowledged. Before that, it is the record that the
-    /// previous holder's lease named, so that the bucket still names that record if this pump never
-    /// leads.
+    /// The last acknowledged record, which every renewal writes into the bucket. Once this pump
+    /// leads, this is its own last acknowledged record. Before, it is the record in the previous
+    /// holder's lease, so that this information is not lost if this pump never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
     /// previous renewal has ended, so no renewal replaces a record by an older one.
@@ -261,11 +260,11 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free. A lease is free if its holder released it and chose no
-    /// heir, if its holder was an earlier process of this directory, or if its holder has not
-    /// renewed it for [`limits::LEASE_LAPSE`]. If the holder chose another process as heir, the
-    /// lease is free after [`limits::LEASE_RESERVED_FOR_HEIR`]. `seen` keeps the results of earlier
-    /// checks.
+    /// Checks whether the lease is free. A lease is free at once if its last holder released it
+    /// without an heir, or chose this process as heir. It is also free if its holder was an earlier
+    /// process of this directory, or has not renewed it for [`limits::LEASE_LAPSE`]. If the last
+    /// holder chose another process as heir, the lease is free after
+    /// [`limits::LEASE_RESERVED_FOR_HEIR`]. `seen` keeps the results of earlier checks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.

@@ -242,10 +242,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Whether the end of the stream has lost messages, but only messages without records, such as
-    /// messages with only a checkpoint. This is so if the lease names a later message than the last
-    /// one of the stream, but no later record than `last`, which is the last record of the
-    /// projection.
+    /// Whether the stream has lost messages at its end, but no records: the lost messages contain
+    /// only checkpoints, for example. The lease shows this. It then names a later message than the
+    /// last one in the stream, but no record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();

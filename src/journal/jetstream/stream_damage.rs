@@ -21,9 +21,9 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the unproved records at the end of the stream; `None` if there are none.
-    /// Usually, these are the records after the last MAC. Exception: if the last MAC of this host's
-    /// key is wrong, they are the records after the last right MAC of this key, even if some of
-    /// them have MACs of other hosts.
+    /// Usually, the unproved records begin after the last MAC. If the last MAC of this host's key
+    /// is wrong, they begin after the last record that a right MAC of this key covers. MACs of
+    /// other hosts then prove nothing.
     pub uncovered: Option<(Position, Position)>,
     /// Position of the stream's last record, if no record of the stream has a MAC and the stream
     /// may be older than MACs; `None` otherwise.

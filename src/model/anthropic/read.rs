@@ -78,8 +78,9 @@ enum PartialBlock {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
-    /// Input of the last call as the first event of its block states it, if the block contained no
-    /// other input. The call gets this input once it is clear that its block was not cut short.
+    /// Input from the first event of the last call's block; `None` if later events of the block
+    /// contained the input. The call gets this input once it is clear that its block was not cut
+    /// short.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,

@@ -1,7 +1,7 @@
 //! Shows other processes of this machine that this process hosts listeners of an organism, and
-//! recognizes other processes that do. Several processes may host listeners of one organism: the
-//! processes that share its partitions, trials of its recorded threads, and test cases of its
-//! workflows.
+//! recognizes other processes that host listeners of the same organism. Several processes may host
+//! listeners of one organism: the processes that share its partitions, trials of its recorded
+//! threads, and test cases of its workflows.
 //!
 //! A process shows the organism by threads whose names identify the organism. Only the process
 //! itself can name its threads, every process can read the names, and they disappear with the

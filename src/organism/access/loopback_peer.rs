@@ -85,13 +85,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
 }
 
 /// Whether a pump of this organism started at least one of the processes `pids`. `is_hosted`
-/// decides this for one process. `is_hosted` returns `None` if the ancestry of the process cannot
-/// be determined, usually because the process has exited. A process of undetermined ancestry counts
-/// as started by a pump if `is_still_owner` returns true for it, that is, if it may still own the
-/// socket.
+/// decides this for one process, and returns `None` if the ancestry of the process cannot be
+/// determined, usually because the process has exited. Such a process counts as started by a pump
+/// if it may still own the socket, which `is_still_owner` decides.
 ///
-/// Returns `Some(false)` if `is_hosted` returned false for all processes. Returns `None` if the
-/// result depends on a process of undetermined ancestry that no longer owns the socket.
+/// Returns `Some(false)` if `is_hosted` returned false for all processes. Returns `None` if some
+/// processes have an undetermined ancestry and none of them owns the socket any more.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,

@@ -81,7 +81,8 @@ pub struct AccessRules {
     state: PathBuf,
     /// Public keys of the other machines on which the organism runs.
     known_hosts: Vec<String>,
-    /// Names that every other process of this machine shows that hosts listeners of the organism.
+    /// Names by which other processes of this machine show that they host listeners of the
+    /// organism.
     shared_names: Vec<String>,
 }
 

@@ -156,8 +156,8 @@ impl AbsentListeners {
     }
 
     /// Adds `by` to the start time of each probe in flight, and to the deadline of each waiting
-    /// call. The pump calls this method if a time must not count towards deadlines, for example
-    /// after a standstill.
+    /// call. The pump calls this method if a period must not count towards deadlines, such as a
+    /// standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {

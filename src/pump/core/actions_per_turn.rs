@@ -1,7 +1,7 @@
-//! Applies `max_actions_per_turn`, the maximum number of actions in one turn of an agent. Refuses
-//! each action beyond the maximum. If a turn contains a final payload, also refuses each further
-//! final payload, and each call of the turn, except for the definition that a run of a workflow
-//! records. A refusal does not affect the other actions of the turn.
+//! Limits the actions of one turn of an agent to `max_actions_per_turn`. Refuses each action beyond
+//! this number. A final payload ends the call. So in a turn with a final payload, also refuses each
+//! further final payload and each call. The one exception is the definition that a workflow run
+//! records beside its reply. A refusal does not affect the other actions of the turn.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::{Meaning, run_definition_name};
@@ -28,8 +28,8 @@ pub(super) struct TurnActions {
 pub(super) enum PlannedAction {
     Note,
     Act,
-    /// The definition that a run of a workflow records beside its reply. It needs no budget, as the
-    /// reply needs none.
+    /// The definition that a run of a workflow records beside its reply. The definition needs no
+    /// budget, because the reply needs none.
     RecordDefinition,
     Final,
     Refuse(RefusalRule, String),

@@ -298,9 +298,9 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Turns `refusal` into a refusal of the answer `payload`, with the same rule and message.
-/// `refusal` is the refusal of the answer's invalid signature. The record of the returned refusal
-/// contains the digest and the beginning of the answer.
+/// Returns the refusal of an answer whose signature is invalid. `refusal` states the rule and the
+/// message. The record of the returned refusal contains the digest and the beginning of the answer
+/// `payload`.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),

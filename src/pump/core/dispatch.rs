@@ -130,10 +130,10 @@ impl Core {
         }
     }
 
-    /// Handles time that must not count towards deadlines, such as a standstill of the pump. If any
-    /// call is open, records this time and moves all deadlines to a later time. If no call is open,
-    /// records this time only if the clock was set forward, and if a thread has a time limit or
-    /// client keys are kept for a limited time.
+    /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
+    /// step of the clock. Records this time, and moves all deadlines to a later time. If no call is
+    /// open, records only a forward step, and only if a time at rest depends on the clock: the time
+    /// limit of a thread, or the time for which client keys are kept.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

@@ -193,9 +193,10 @@ impl Core {
     }
 
     /// Processes the outcome of a listener that is not an agent. If the gate has refused one
-    /// payload of the outcome, none is accepted. The same holds for a preview, which answers no
-    /// delivery. If only the pump refuses a payload, for example as `busy`, the other payloads are
-    /// not affected.
+    /// payload of the outcome, accepts none of the payloads, and fails the call. An outcome with a
+    /// preview is treated in the same way, because only the answer to a request for a preview may
+    /// contain one. If the pump refuses a payload that the gate has accepted, for example as
+    /// `busy`, the other payloads are not affected.
     fn listener_outcome(
         &mut self,
         step: &mut Step,

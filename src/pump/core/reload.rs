@@ -80,9 +80,10 @@ impl Core {
     /// boot does. Leaves calls with a delivery in flight unchanged. Fails each call whose listener
     /// the config no longer has. Also fails each call that was approved with a preview, if its
     /// listener no longer declares previews. Holds or releases each call whose hold differs from
-    /// the hold that the config requires. Each of these changes is a record of the call's own tree,
-    /// so an alarm makes it, and no delivery of the call starts before. All other queued calls stay
-    /// in their queues.
+    /// the hold that the config requires. All other queued calls stay in their queues.
+    ///
+    /// A change of a call is recorded in the call's own tree. So this function only sets an alarm
+    /// for each change. The call is not delivered before its alarm has fired.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         // The new config may give trees another wall time.
         roots.iter().for_each(|root| self.follow_tree_time(root));
@@ -108,10 +109,10 @@ impl Core {
         }
     }
 
-    /// Returns the alarm that must handle a call before its listener gets it, because a reload has
-    /// changed what the call needs: a hold that is not recorded, or previews that the listener no
-    /// longer declares. The step of another tree cannot record this. Returns `None` if the call may
-    /// be delivered.
+    /// Returns the alarm that must handle a call before its listener gets the call, because a
+    /// reload has changed what the call needs: a hold that is not recorded, or previews that the
+    /// listener no longer declares. The alarm records the change in a step of its own, because the
+    /// current step can belong to another tree. Returns `None` if the call may be delivered.
     pub(super) fn alarm_before_delivery(&self, call: &Call, now: Time) -> Option<Alarm> {
         if self.lacks_its_previews(call) {
             Some(Alarm::Gone { call: call.id })

@@ -40,8 +40,8 @@ impl MetricsRecorder {
             .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
-    /// Sets the contracts. They determine which listeners are agents: the span of an agent's call
-    /// to a tool has another name than other spans.
+    /// Sets the contracts, which show which listeners are agents. The span of an agent's call to a
+    /// tool has another name than the span of any other call.
     pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
         if let Some(spans) = &mut self.spans {
             spans.set_contracts(contracts);

@@ -88,8 +88,8 @@ fn find(
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
-/// both, compares the configs of two journals. This requires that each moment is in one journal
-/// alone, because records of several journals have the same number.
+/// both, compares the config of one journal with that of another. In this case, each moment must be
+/// in exactly one journal, because every journal may have a record with the same number.
 fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
     let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
     let mut pairs: Vec<_> = both.collect();

@@ -98,9 +98,10 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the goal of which the ended goal `number` is a member. A loop or a choice starts
-    /// its next member. If the goal `number` is the fallback of the other goal, the other goal
-    /// ends. In all other cases, does nothing.
+    /// Continues the owner of a member, after the goal `number` has ended; the owner is the goal of
+    /// which `number` is a member. A loop or a choice starts its next member. A failed goal that
+    /// was waiting for its fallback ends with this fallback. Does nothing if `number` is a
+    /// verifier, or no member of another goal.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {

@@ -65,9 +65,8 @@ pub(super) struct OperateAccess {
 }
 
 impl OperateAccess {
-    /// Creates the access of a person to the actions of the view. Returns `None` if the view is
-    /// read-only. This is so without `options`. It is also so, even with `options`, for a client
-    /// and for a viewer without a name.
+    /// Creates the access of a person to the actions of the view. Returns `None` for a read-only
+    /// view. A view is read-only without `options`, for a client, and for a viewer without a name.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {

@@ -322,7 +322,6 @@ fn attempts(attempts: &[EarlierAttempt]) -> Markup {
     }
 }
 
-/// The result of one retry.
 type RetryOutcome = Result<Result<RetryReport, Refusal>, service::Error>;
 
 /// Sends the retries one after another. Stops early if the organism does not respond.
