@@ -11,6 +11,7 @@ use ring::digest::{self, SHA256};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::hex;
 use crate::limits;
 
 /// Why a text is not a valid identifier.
@@ -241,6 +242,11 @@ impl ThreadId {
 
     pub fn parent(&self) -> Option<Self> {
         self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
+    }
+
+    /// Returns this thread and the threads above it up to the root, nearest first.
+    pub fn upwards(&self) -> impl Iterator<Item = Self> + use<> {
+        std::iter::successors(Some(self.clone()), Self::parent)
     }
 
     /// Derives the id of a root thread from a digest. The same digest always gives the same id.
@@ -482,43 +488,14 @@ impl Digest {
 
     /// Returns the digest as 64 hexadecimal digits in ASCII.
     pub fn hex(&self) -> [u8; 64] {
-        // Arithmetic instead of a table, which would need 64 look-ups for each digest.
-        let digit = |nibble: u8| nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
         let mut text = [0u8; 64];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            if let [high, low] = pair {
-                *high = digit(byte >> 4);
-                *low = digit(byte & 15);
-            }
-        }
+        hex::write_digits(&self.0, &mut text);
         text
     }
 
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let bad = || IdError::new("digest", text, "64 hexadecimal digits in lower case");
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return Err(bad());
-        }
-
-        let mut out = [0u8; 32];
-        for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-            let &[high, low] = pair else { return Err(bad()) };
-            let (Some(high), Some(low)) = (nibble(high), nibble(low)) else { return Err(bad()) };
-            *byte = high << 4 | low;
-        }
-
-        Ok(Self(out))
-    }
-}
-
-/// Returns the value of a hexadecimal digit; `None` for any other byte. Upper case is refused, so
-/// that each digest has one spelling.
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+        hex::decode(text).map(Self).ok_or_else(bad)
     }
 }
 

@@ -7,7 +7,10 @@
 mod bounded_cache;
 pub mod children;
 pub mod clock;
+mod durable_file;
 pub mod failpoint;
+mod file_lock;
+mod hex;
 pub mod ids;
 pub mod limits;
 pub mod metrics;

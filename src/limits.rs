@@ -394,8 +394,9 @@ pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a command's query for held calls. If the query times out, the command reads the
-/// journal instead.
-pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
+/// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], after which the query states
+/// why no pump responds.
+pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(12);
 /// Maximum duration of a command's wait for new records if the organism has several partitions. The
 /// organism on the command's host reports only the records of partitions that it follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -973,6 +974,14 @@ pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
 /// Minimum characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
+/// Binary logarithm of the cost `N` of scrypt, which derives the key of an operator's file from the
+/// passphrase. Each guess takes 16 MiB: OpenSSL and Node refuse files that need more than 32 MiB.
+pub const PASSPHRASE_SCRYPT_LOG_N: u8 = 14;
+/// Block size `r` of scrypt for an operator's file.
+pub const PASSPHRASE_SCRYPT_R: u32 = 8;
+/// Number of times `p` that scrypt does its work for one guess. So a guess costs as much time as
+/// with `N` = 2^17 and `p` = 1, the parameters that the pkcs8 crate recommends.
+pub const PASSPHRASE_SCRYPT_P: u32 = 8;
 /// Minimum entropy of a client's secret, in bits.
 pub const SECRET_BITS_MIN: u32 = 128;
 /// Minimum number of different characters in the secret of a client.

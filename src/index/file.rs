@@ -1,15 +1,17 @@
 //! The file of an index: its creation, removal, and the checks before its use.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
+use crate::durable_file;
+use crate::file_lock::lock_within;
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{JournalReader, keep_plans};
 use crate::limits;
@@ -54,25 +56,21 @@ impl IndexLock {
         let file = match file {
             Ok(file) => file,
             Err(error) if may_not_write(&error) => return Ok(LockResult::ReadOnly),
-            Err(source) => return Err(Error::Io { path, source }),
+            Err(error) => return Err(io(&path)(error)),
         };
 
-        let until = Instant::now() + wait;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(LockResult::Locked(Self { _file: file })),
-                Err(TryLockError::Error(source)) => return Err(Error::Io { path, source }),
-                Err(TryLockError::WouldBlock) if is_enough() || Instant::now() >= until => {
-                    return Ok(LockResult::Busy);
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(limits::LOCK_RETRY),
-            }
-        }
+        let is_locked = lock_within(&file, wait, is_enough).map_err(io(&path))?;
+        Ok(if is_locked { LockResult::Locked(Self { _file: file }) } else { LockResult::Busy })
     }
 }
 
 fn may_not_write(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
 }
 
 /// Returns a function that converts an error of SQLite to an error of the index at `path`.
@@ -118,12 +116,7 @@ pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Err
 /// Creates an empty file that only its owner may read, because an index contains words of payloads.
 /// Leaves an existing file as it is.
 pub fn create_private(path: &Path) -> Result<(), Error> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(source) if source.kind() != ErrorKind::AlreadyExists => {
-            Err(Error::Io { path: path.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
+    durable_file::create_private(path).map_err(io(path))
 }
 
 /// Creates an index in a temporary file, which SQLite deletes.
@@ -348,14 +341,14 @@ pub fn building_words(path: &Path) -> PathBuf {
 pub fn publish_building(path: &Path) -> Result<(), Error> {
     remove_logs(path)?;
     let publish = std::fs::rename(building(path), path);
-    publish.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    publish.map_err(io(path))?;
     remove_building(path)
 }
 
 /// Deletes the write-ahead log that a former index left beside `path`.
 fn remove_logs(path: &Path) -> Result<(), Error> {
     for suffix in ["-wal", "-shm"] {
-        gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
+        durable_file::remove(&with_suffix(path, suffix)).map_err(io(path))?;
     }
     Ok(())
 }
@@ -382,9 +375,9 @@ pub fn noted_progress(path: &Path) -> Option<[Position; 2]> {
 /// Deletes the files of a first build. The caller must hold the lock of the index.
 pub fn remove_building(path: &Path) -> Result<(), Error> {
     for database in [building(path), building_words(path)] {
-        gone(&database, std::fs::remove_file(&database))?;
+        durable_file::remove(&database).map_err(io(&database))?;
         for suffix in ["-journal", "-wal", "-shm"] {
-            gone(&database, std::fs::remove_file(with_suffix(&database, suffix)))?;
+            durable_file::remove(&with_suffix(&database, suffix)).map_err(io(&database))?;
         }
     }
     Ok(())
@@ -394,18 +387,7 @@ pub fn remove_building(path: &Path) -> Result<(), Error> {
 const RENAMED: &str = "-deleted";
 
 fn remove_renamed(path: &Path) -> Result<(), Error> {
-    gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
-}
-
-/// Converts the result of removing or renaming the file at `path` to a result of the index. A
-/// missing file counts as success.
-fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
-    match result {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            Err(Error::Io { path: path.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
+    durable_file::remove(&with_suffix(path, RENAMED)).map_err(io(path))
 }
 
 /// Requests a rebuild of a damaged index from the process that holds the lock of the index. Does
@@ -413,7 +395,7 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);
     match File::create(&path) {
-        Err(source) if !may_not_write(&source) => Err(Error::Io { path, source }),
+        Err(error) if !may_not_write(&error) => Err(io(&path)(error)),
         _ => Ok(()),
     }
 }
@@ -426,9 +408,9 @@ pub fn is_rebuild_requested(path: &Path) -> bool {
 pub fn remove(path: &Path) -> Result<(), Error> {
     // Ordering rule: the database file is removed first, because a reader must never find it
     // without its write-ahead log.
-    gone(path, std::fs::rename(path, with_suffix(path, RENAMED)))?;
+    durable_file::rename(path, &with_suffix(path, RENAMED)).map_err(io(path))?;
     remove_logs(path)?;
-    gone(path, std::fs::remove_file(with_suffix(path, REBUILD_REQUEST)))?;
+    durable_file::remove(&with_suffix(path, REBUILD_REQUEST)).map_err(io(path))?;
     remove_building(path)?;
     remove_renamed(path)
 }

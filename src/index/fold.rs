@@ -307,7 +307,7 @@ impl<'d> IndexFold<'d> {
             self.set_ready(call, record.time.0)?;
         }
 
-        if message.kind == MessageKind::Note && message.name == system::name(turns::NOTE) {
+        if message.kind == MessageKind::Note && message.name == system::name(system::MODEL_TURN) {
             turns::add(self, record, message, (n, thread))?;
         }
 

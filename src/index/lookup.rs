@@ -237,6 +237,11 @@ const MESSAGE_TABLES: &str = "FROM message_row m CROSS JOIN thread_row t ON t.n 
                        CROSS JOIN name s ON s.n = m.sender CROSS JOIN name r ON r.n = m.recipient \
                        CROSS JOIN name p ON p.n = m.name";
 
+/// Returns the SQL query for those messages that `clauses` select. [`message`] reads its rows.
+fn message_sql(clauses: &str) -> String {
+    format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} {clauses}")
+}
+
 const TURN: &str = "SELECT m.id, (SELECT text FROM name WHERE n = u.agent), u.turn, \
                     (SELECT text FROM name WHERE n = u.provider), \
                     (SELECT text FROM name WHERE n = u.model), \
@@ -254,9 +259,7 @@ impl IndexReader {
         prefix: &MessageSelector,
         limit: usize,
     ) -> Result<Vec<IndexedMessage>, Error> {
-        let sql = format!(
-            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id LIMIT ?3"
-        );
+        let sql = message_sql("WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id LIMIT ?3");
         let first = prefix.first.as_bytes().as_slice();
         let last = prefix.last.as_bytes().as_slice();
         self.rows(&sql, &[&first, &last, &limit], message)
@@ -265,7 +268,7 @@ impl IndexReader {
     /// Returns the chain of causes of a message: first the direct cause of the message, then the
     /// cause of that cause, and so on. The last one is usually the message of a client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
-        let sql = format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = ?1");
+        let sql = message_sql("WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
         let mut next = of.cause;
         while let Some(n) = next.take().filter(|_| chain.len() < limits::CAUSES_MAX) {
@@ -306,15 +309,15 @@ impl IndexReader {
         values: &[&dyn ToSql],
     ) -> Result<Option<IndexedMessage>, Error> {
         // Nothing is known of the beginning of a chain that is cut at the bound.
-        let sql = format!(
-            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS MATERIALIZED (\
+        let sql = message_sql(&format!(
+            "WHERE m.n = (WITH RECURSIVE chain(n, depth) AS MATERIALIZED (\
              SELECT n, 0 FROM message_row WHERE id = ?1 UNION ALL \
              SELECT o.cause, depth + 1 FROM chain CROSS JOIN message_row o ON o.n = chain.n \
              WHERE typeof(o.cause) = 'integer' AND depth < ?2) \
              SELECT chain.n FROM chain CROSS JOIN message_row k ON k.n = chain.n \
              WHERE {condition} AND (SELECT max(depth) FROM chain) < ?2 \
              ORDER BY depth DESC LIMIT 1)"
-        );
+        ));
         let id = of.0.as_bytes().as_slice();
         let values = [&[&id as &dyn ToSql, &limits::CAUSES_MAX], values].concat();
         Ok(self.rows(&sql, &values, message)?.pop())
@@ -338,14 +341,10 @@ impl IndexReader {
 
         let is_all = count.number() <= limit as u64;
         let first = if is_all { limit } else { limit.div_ceil(2) };
-        let sql = format!(
-            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2"
-        );
+        let sql = message_sql("WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2");
         let mut messages = self.rows(&sql, &[&of.n, &sql_number(first)], message)?;
         if !is_all {
-            let sql = format!(
-                "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2"
-            );
+            let sql = message_sql("WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2");
             let mut last = self.rows(&sql, &[&of.n, &(limit / 2)], message)?;
             last.reverse();
             messages.append(&mut last);
@@ -356,9 +355,9 @@ impl IndexReader {
     /// Returns the previews of a call that waits for an approval. A preview is a note named `name`,
     /// caused by `of`, which is the message that opened the call.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
-        let sql = format!(
-            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
-             ORDER BY m.n LIMIT ?3"
+        let sql = message_sql(
+            "WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
+             ORDER BY m.n LIMIT ?3",
         );
         self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
     }

@@ -1,8 +1,9 @@
 //! Writes the index rows of threads and of trees, with their totals.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use crate::ids::ThreadId;
 use crate::limits;
@@ -26,10 +27,15 @@ pub struct RowTotals {
     pub events: i64,
 }
 
+/// Columns of [`RowTotals`].
 const TOTALS: &str = "messages, settled, refusals, errors, turns, tokens_in, tokens_out, \
                       tokens_charged, cost, open_calls, held, events";
 
+/// Number of columns in [`TOTALS`].
+const TOTALS_COUNT: usize = 12;
+
 impl RowTotals {
+    /// Reads the columns [`TOTALS`], of which the first one has the index `from`.
     fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
         Ok(Self {
             messages: row.get(from)?,
@@ -45,6 +51,24 @@ impl RowTotals {
             held: row.get(from + 10)?,
             events: row.get(from + 11)?,
         })
+    }
+
+    /// Returns the values of the columns [`TOTALS`], in their order.
+    fn values(&self) -> [i64; TOTALS_COUNT] {
+        [
+            self.messages,
+            self.settled,
+            self.refusals,
+            self.errors,
+            self.turns,
+            self.tokens_in,
+            self.tokens_out,
+            self.tokens_charged,
+            self.cost,
+            self.open_calls,
+            self.held,
+            self.events,
+        ]
     }
 }
 
@@ -112,6 +136,30 @@ pub struct ThreadRows<'d> {
 const COLUMNS: &str = "tree, parent, opened_by, opened, updated, position, requested_by, listener, \
                        request, first_words, ended_how, ended, \
                        last_event";
+
+static SAVE_THREAD: LazyLock<String> =
+    LazyLock::new(|| replace_sql("thread_row", &format!("n, id, {COLUMNS}, {TOTALS}")));
+
+static SAVE_TREE: LazyLock<String> = LazyLock::new(|| {
+    let columns = "n, status, opened, updated, first, head, records, subthreads";
+    replace_sql("tree_row", &format!("{columns}, {TOTALS}"))
+});
+
+/// Returns the SQL statement that writes a row with these columns.
+fn replace_sql(table: &str, columns: &str) -> String {
+    let parameters = vec!["?"; columns.split(',').count()].join(", ");
+    format!("INSERT OR REPLACE INTO {table}({columns}) VALUES ({parameters})")
+}
+
+/// Returns the parameters of a statement of [`replace_sql`], for a row whose last columns are
+/// [`TOTALS`].
+fn with_totals<'v>(
+    values: &[&'v dyn ToSql],
+    totals: &'v [i64; TOTALS_COUNT],
+) -> Vec<&'v dyn ToSql> {
+    let totals = totals.iter().map(|total| total as &'v dyn ToSql);
+    values.iter().copied().chain(totals).collect()
+}
 
 impl<'d> ThreadRows<'d> {
     pub fn new(db: &'d Connection) -> rusqlite::Result<Self> {
@@ -338,13 +386,7 @@ impl<'d> ThreadRows<'d> {
         let (Some(tree), Some(root)) = (self.trees.get_mut(&n), self.threads.get(&n)) else {
             return Ok(());
         };
-        let sql = format!(
-            "INSERT OR REPLACE INTO tree_row(n, status, opened, updated, first, head, records, \
-             subthreads, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
-             ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)"
-        );
-        let all = tree.totals;
-        self.db.prepare_cached(&sql)?.execute(params![
+        let values = params![
             n,
             status(root, tree),
             tree.opened,
@@ -352,20 +394,11 @@ impl<'d> ThreadRows<'d> {
             tree.first,
             tree.head,
             tree.records,
-            tree.subthreads,
-            all.messages,
-            all.settled,
-            all.refusals,
-            all.errors,
-            all.turns,
-            all.tokens_in,
-            all.tokens_out,
-            all.tokens_charged,
-            all.cost,
-            all.open_calls,
-            all.held,
-            all.events
-        ])?;
+            tree.subthreads
+        ];
+        let totals = tree.totals.values();
+        let values = with_totals(values, &totals);
+        self.db.prepare_cached(&SAVE_TREE)?.execute(values.as_slice())?;
         tree.is_changed = false;
         Ok(())
     }
@@ -451,15 +484,9 @@ fn read_tree(row: &Row<'_>) -> rusqlite::Result<IndexedTree> {
 }
 
 fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result<()> {
-    let sql = format!(
-        "INSERT OR REPLACE INTO thread_row(n, id, {COLUMNS}, {TOTALS}) VALUES (?1, ?2, ?3, ?4, ?5, \
-         ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, \
-         ?24, ?25, ?26, ?27)"
-    );
     let first = row.first.as_ref();
     let ended = row.ended.as_ref();
-    let all = row.totals;
-    db.prepare_cached(&sql)?.execute(params![
+    let values = params![
         n,
         row.id.as_str(),
         row.tree,
@@ -474,19 +501,10 @@ fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result
         first.and_then(|first| first.words.as_deref()),
         ended.map(|(how, _)| how),
         ended.map(|(_, time)| time),
-        row.last_event,
-        all.messages,
-        all.settled,
-        all.refusals,
-        all.errors,
-        all.turns,
-        all.tokens_in,
-        all.tokens_out,
-        all.tokens_charged,
-        all.cost,
-        all.open_calls,
-        all.held,
-        all.events
-    ])?;
+        row.last_event
+    ];
+    let totals = row.totals.values();
+    let values = with_totals(values, &totals);
+    db.prepare_cached(&SAVE_THREAD)?.execute(values.as_slice())?;
     Ok(())
 }

@@ -13,9 +13,6 @@ use super::fold::IndexFold;
 use super::hours::{EventNames, TurnUsage};
 use super::threads::TreeNameRole;
 
-/// Local name of the note that records a turn, in the namespace of the core.
-pub const NOTE: &str = "model-turn";
-
 const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agent, turn, provider, \
                       model, answered_by, stop, tokens_in, tokens_out, estimated, cost, currency, \
                       latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \

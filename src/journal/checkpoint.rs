@@ -4,7 +4,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
@@ -12,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::clock::Time;
+use crate::durable_file;
+use crate::hex;
 use crate::ids::{Digest, Position};
 use crate::limits;
 
+use super::Error;
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
-use super::{Error, durable_file};
 
 /// A signed statement about a journal at one time. `count` is the number of records that the
 /// journal had up to `position`. `merkle_root` was the Merkle root at that position; its leaves are
@@ -65,8 +66,8 @@ impl Checkpoint {
 
 /// Whether `signature` is a signature of `key` over `signed`. Key and signature are hexadecimal.
 pub(super) fn is_signed_by(key: &str, signed: &[u8], signature: &str) -> bool {
-    let key = unhex(key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
-    let signature = unhex(signature).map(|bytes| Signature::from_bytes(&bytes));
+    let key = hex::decode(key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
+    let signature = hex::decode(signature).map(|bytes| Signature::from_bytes(&bytes));
     key.zip(signature).is_some_and(|(key, signature)| key.verify_strict(signed, &signature).is_ok())
 }
 
@@ -81,7 +82,7 @@ impl CheckpointKey {
         let path = state.join("key");
         let context = || format!("the signing key {}", path.display());
         match std::fs::read_to_string(&path) {
-            Ok(text) => match unhex(text.trim()) {
+            Ok(text) => match hex::decode(text.trim()) {
                 Some(seed) => Ok(Self(SigningKey::from_bytes(&seed))),
                 None => Err(Error::io(context())(std::io::Error::new(
                     ErrorKind::InvalidData,
@@ -100,18 +101,15 @@ impl CheckpointKey {
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let unfinished = path.with_extension("new");
-        durable_file::remove(&unfinished)?;
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        writeln!(file, "{}", hex(&key.to_bytes()))?;
-        file.sync_all()?;
+        let line = format!("{}\n", hex::encode(&key.to_bytes()));
+        durable_file::write_private(&unfinished, line.as_bytes())?;
         std::fs::rename(&unfinished, path)?;
         Ok(Self(key))
     }
 
     /// Returns the public key in hexadecimal.
     pub fn public(&self) -> String {
-        hex(self.0.verifying_key().as_bytes())
+        hex::encode(self.0.verifying_key().as_bytes())
     }
 
     /// Returns the key for MACs. It is derived from this signing key.
@@ -133,7 +131,7 @@ impl CheckpointKey {
 
     /// Returns the signature over `bytes`, in hexadecimal.
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
-        hex(&self.0.sign(bytes).to_bytes())
+        hex::encode(&self.0.sign(bytes).to_bytes())
     }
 }
 
@@ -274,21 +272,4 @@ fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
     file.read_to_end(&mut bytes)?;
     let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
     file.set_len(whole as u64)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Parses `N` bytes, written as lower-case hexadecimal digits. Returns `None` for any other text.
-pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut out = [0u8; N];
-    let canonical = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    if text.len() != 2 * N || !canonical {
-        return None;
-    }
-    for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(out)
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::{Digest, Position};
 
-use super::{Error, durable_file};
+use super::Error;
 
 const WATERMARK: &str = "watermark";
 
@@ -57,12 +58,7 @@ impl CommitWatermark {
     /// `data`. The caller must have moved this watermark to the state directory before.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io(path.display().to_string())(error))
-            }
-            _ => Ok(()),
-        }
+        durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
     }
 
     fn read_at(path: PathBuf) -> Result<Option<(Position, Digest)>, Error> {

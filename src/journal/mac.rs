@@ -16,12 +16,12 @@ use ring::hmac::{self, HMAC_SHA256};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::hex;
 use crate::ids::{Digest, Position};
 use crate::mutant::mutant;
 use crate::thread::Record;
 
 use super::TreeHeads;
-use super::checkpoint::unhex;
 use super::record_codec::RecordBatch;
 
 const BASE: u8 = 1;
@@ -46,13 +46,13 @@ impl KeyId {
     /// Parses the id of a key from hexadecimal digits, as `Display` writes them. Returns `None` for
     /// any other text.
     fn parse(text: &str) -> Option<Self> {
-        unhex(text).map(Self)
+        hex::decode(text).map(Self)
     }
 }
 
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -79,7 +79,7 @@ impl HeadMac {
 
     /// Parses a MAC that is written in hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        unhex(text).map(Self)
+        hex::decode(text).map(Self)
     }
 
     pub fn key(&self) -> KeyId {
@@ -99,7 +99,7 @@ impl HeadMac {
 
 impl fmt::Display for HeadMac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 

@@ -10,7 +10,6 @@ mod checkpoint_copies;
 mod checkpoint_signer;
 mod commit_watermark;
 mod copy_directory;
-mod durable_file;
 mod external_marks;
 mod hash_chain;
 mod heads;
@@ -184,6 +183,14 @@ pub enum Error {
     /// Another pump uses the journal. Nothing was changed.
     #[error("the journal {path} is in use by {holder}")]
     InUse { path: String, holder: String },
+    /// Another process keeps the files outside its journals in the state directory. Nothing was
+    /// changed.
+    #[error(
+        "the state directory {state} is in use by {holder}: each process that pumps partitions \
+         needs a `data` and a `state` of its own; name another `state` under [organism], or stop \
+         that process"
+    )]
+    StateInUse { state: String, holder: String },
     /// Another pump took over; this pump must stop.
     #[error("another pump took over this journal (epoch {theirs}, ours was {ours})")]
     Fenced { ours: u32, theirs: u32 },

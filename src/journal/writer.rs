@@ -38,6 +38,8 @@ pub struct JournalWriter<L> {
     /// A checkpoint whose append was not acknowledged; it may already be in the log. `None` if
     /// there is no such checkpoint.
     pub(super) owed: Option<Checkpoint>,
+    /// Reason why the last attempt to write a checkpoint failed; `None` if it succeeded.
+    pub(super) put_off: Option<String>,
     /// A group that is in the log but not in its projection yet; `None` if there is no such group.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why the journal refuses further records; `None` while it accepts records.
@@ -117,6 +119,7 @@ impl<L: Log> JournalWriter<L> {
             signer,
             recovery,
             owed: self.owed,
+            put_off: self.put_off,
             unshown: self.unshown,
             stopped: self.stopped,
             proof: self.proof,
@@ -200,8 +203,6 @@ impl<L: Log> JournalWriter<L> {
     /// appended. If the log is full or unreachable, returns false; the records stay durable, and
     /// the checkpoint follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
-        let put_off =
-            |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");
         let mut appended = self.append_owed();
         if appended.is_ok() {
             let last = self.heads.last();
@@ -216,10 +217,24 @@ impl<L: Log> JournalWriter<L> {
 
         match appended {
             Err(error) if error.is_passing() => {
-                put_off(&error);
+                self.log_put_off(&error);
                 Ok(false)
             }
-            other => other.map(|()| true),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.put_off = None;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Logs why no checkpoint could be written. An outage has many attempts, so a reason is logged
+    /// only if it differs from the reason of the attempt before.
+    fn log_put_off(&mut self, error: &Error) {
+        let reason = error.to_string();
+        if self.put_off.as_ref() != Some(&reason) {
+            tracing::warn!("could not write a checkpoint; retrying later: {reason}");
+            self.put_off = Some(reason);
         }
     }
 

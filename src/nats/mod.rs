@@ -8,12 +8,13 @@ mod blocking_client;
 mod permission_errors;
 mod shared_runtime;
 
+use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{ConnectOptions, Event, ServerAddr};
+use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use futures_util::StreamExt as _;
 
 use crate::limits;
@@ -75,8 +76,10 @@ pub enum Error {
     Address { address: String },
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
+    /// `is_passing` states whether a later connection may succeed, because no server responded. It
+    /// is false if a server refused the credentials, or if TLS failed.
     #[error("cannot connect to NATS at {servers}: {detail}")]
-    Connect { servers: String, detail: String },
+    Connect { servers: String, detail: String, is_passing: bool },
     #[error(transparent)]
     Denied(#[from] PermissionError),
     #[error("cannot start the thread of the NATS connection: {source}")]
@@ -133,8 +136,27 @@ pub async fn connect_with(
     let client = connected.map_err(|error| Error::Connect {
         servers: options.servers.join(", "),
         detail: explain_failure(&error.to_string(), options),
+        is_passing: is_passing(&error),
     })?;
     Ok((client, denials))
+}
+
+/// Whether a later connection may succeed although this one failed.
+fn is_passing(error: &ConnectError) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    // TLS reports a bad certificate in this way.
+    let is_garbled = source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData);
+
+    match error.kind() {
+        ConnectErrorKind::Io
+        | ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::MaxReconnects => !is_garbled,
+        ConnectErrorKind::AuthorizationViolation
+        | ConnectErrorKind::Authentication
+        | ConnectErrorKind::Tls
+        | ConnectErrorKind::ServerParse => false,
+    }
 }
 
 /// Adds advice for the operator to an error of the NATS client.

@@ -22,17 +22,22 @@ pub struct ActionReport {
 }
 
 impl ActionReport {
-    pub fn cancel(by: ListenerName, thread: ThreadId, reason: String) -> Self {
+    /// Returns a report that names only the action and the operator.
+    pub fn new(action: &'static str, by: ListenerName) -> Self {
         Self {
-            action: "cancel",
+            action,
             by,
             uid: None,
             login: None,
             host: None,
-            thread: Some(thread),
-            reason: Some(reason),
+            thread: None,
+            reason: None,
             details: Vec::new(),
         }
+    }
+
+    pub fn cancel(by: ListenerName, thread: ThreadId, reason: String) -> Self {
+        Self { thread: Some(thread), reason: Some(reason), ..Self::new("cancel", by) }
     }
 
     pub(super) fn payload(&self, tag: StartTagText) -> Payload {

@@ -228,7 +228,7 @@ impl CorePayload {
             Self::ApprovalGranted(_) => "approval-granted",
             Self::ApprovalRefused(_) => "approval-refused",
             Self::ScheduleEvent { .. } => "schedule-event",
-            Self::ModelTurn(_) => "model-turn",
+            Self::ModelTurn(_) => super::MODEL_TURN,
         }
     }
 

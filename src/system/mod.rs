@@ -33,6 +33,9 @@ pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
 /// delivered.
 pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 
+/// Name of the note that records one model call of an agent.
+pub const MODEL_TURN: &str = "model-turn";
+
 /// Name of the payload with which a listener answers the request for a preview.
 pub const PREVIEW: &str = "preview";
 

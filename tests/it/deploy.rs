@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::nats::Server;
 use crate::organism::{CONFIG, House};
 
 fn folder() -> PathBuf {
@@ -128,4 +129,35 @@ fn the_compose_files_name_what_there_is_and_publish_nothing() {
         assert!(value("command:").ends_with("\"--addr\", \"0.0.0.0\"]"), "{name}");
         assert!(!text.contains("network_mode"), "{name}");
     }
+}
+
+/// Another machine is refused for good until it has the note that the README names. From then on it
+/// waits for the lease.
+#[test]
+fn another_machine_joins_with_the_note_that_the_readme_names() {
+    const STREAM: &str = "ORGANISM-talk";
+
+    let readme = read("README.md");
+    assert!(readme.contains("`state/STREAM.organism`"), "what has to be copied");
+    let unit = read("systemd/organism@.service");
+    assert!(unit.contains("RestartPreventExitStatus=78"), "{unit}");
+
+    let server = Server::start();
+    let address = server.address();
+    let journal = "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"";
+    let config = format!("{CONFIG}\n{journal}\n\n[nats]\nurl = \"{address}\"\n");
+    let [first, second] = [(); 2].map(|()| {
+        let house = House::settled(&config);
+        std::fs::remove_file(house.stream_note(STREAM)).unwrap();
+        house
+    });
+    let running = first.run();
+    let refused = second.organism(&["run"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("of another project"), "{refused:?}");
+
+    std::fs::copy(first.stream_note(STREAM), second.stream_note(STREAM)).unwrap();
+    let waits = second.organism(&["run"]);
+    assert_eq!(waits.code, Some(75), "{waits:?}");
+    assert_eq!(running.stop(), Some(0));
 }

@@ -63,8 +63,9 @@ fn a_page_says_whether_to_try_again_as_the_code_does() {
 #[test]
 fn every_code_of_a_finding_is_explained() {
     let page = read("docs/errors/findings.md");
-    let extracted =
-        organism::xml::extract::ExtractCode::ALL.iter().map(|code| code.as_str().to_owned());
+    // Records and feedback write the codes of extraction with hyphens.
+    let extracted = organism::xml::extract::ExtractCode::ALL.iter();
+    let extracted = extracted.map(|code| code.as_str().replace('_', "-"));
     let validated = read("src/schema/libxml2_messages.rs");
     let validated = validated.split('"').skip(1).step_by(2).filter(|word| {
         let is_code = word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
@@ -84,6 +85,48 @@ fn every_config_problem_is_explained() {
         .filter(|code| !page.contains(&format!("`{}`", code.as_str())))
         .map(|code| code.as_str().to_owned());
     nothing(missing.collect(), "problems that docs/CONFIG.md does not explain");
+}
+
+/// The views of the index, each with its columns.
+fn views() -> Vec<(String, Vec<String>)> {
+    let schema = read("src/index/views.sql");
+    let views = schema.split("CREATE VIEW ").skip(1).filter_map(|view| {
+        let (name, rest) = view.split_once('(')?;
+        let (columns, _) = rest.split_once(") AS")?;
+        let columns = columns.split(',').map(|column| column.trim().to_owned());
+        Some((name.to_owned(), columns.collect()))
+    });
+    views.collect()
+}
+
+#[test]
+fn every_column_of_a_view_is_explained() {
+    let page = read("docs/AUDIT.md");
+    let (_, reference) = page.split_once("\n## SQL\n").unwrap();
+    let sections: Vec<&str> = reference.split("\n### ").collect();
+    // The section before the first view is about all of them, and about `about`.
+    let explained = |view: &str| -> String {
+        let is_about = |section: &&&str| {
+            let heading = section.lines().next().unwrap_or_default();
+            heading.contains(&format!("`{view}`"))
+        };
+        match view {
+            "about" => sections[0].to_owned(),
+            _ => sections.iter().filter(is_about).copied().collect(),
+        }
+    };
+
+    let views = views();
+    assert!(views.len() > 15, "the views were found");
+    let mut missing = Vec::new();
+    for (view, columns) in views {
+        // The section of `thread` names only what differs from `tree`.
+        let shared = if view == "thread" { explained("tree") } else { String::new() };
+        let text = explained(&view) + &shared;
+        let unnamed = columns.iter().filter(|column| !text.contains(&format!("`{column}`")));
+        missing.extend(unnamed.map(|column| format!("{view}.{column}")));
+    }
+    nothing(missing, "columns that docs/AUDIT.md does not explain");
 }
 
 #[test]

@@ -21,9 +21,11 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// Error codes of servers during a change of the leader: the cluster is electing a leader, or
-    /// the server is no longer the leader.
-    pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
+    /// General code of servers that do not serve a request now, but may serve it later. Reasons are
+    /// an election of the cluster's leader, and an account for which JetStream is disabled.
+    pub const UNAVAILABLE: u32 = 503;
+    /// Error code of a server that is no longer the leader. Its general code is another one.
+    pub const NOT_LEADER: u32 = 10_009;
     /// Error codes from accounts, servers and streams that have reached their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
@@ -75,7 +77,9 @@ impl From<ApiError> for ApiFailure {
     fn from(ApiError { code, err_code, description }: ApiError) -> Self {
         // Some errors have no specific number, only the general code.
         let err_code = if err_code == 0 { code } else { err_code };
-        if code::BETWEEN_LEADERS.contains(&err_code) {
+        let is_full = code::FULL.contains(&err_code);
+        let is_passing = code == code::UNAVAILABLE || err_code == code::NOT_LEADER;
+        if is_passing && !is_full {
             return Self::NoResponse(NoResponse::Silent(format!("{description} ({err_code})")));
         }
         Self::Refused { err_code, description }
@@ -291,22 +295,26 @@ mod tests {
     use crate::journal::jetstream::{creation_failed, read_failed};
 
     #[test]
-    fn a_server_between_two_leaders_is_away_and_its_stream_not_called_broken() {
+    fn a_server_that_serves_nothing_now_is_away_and_its_stream_not_called_broken() {
         let api_error = |code: u32, err_code: u32| {
             let error = json!({ "code": code, "err_code": err_code, "description": "why" });
             let answer = json!({ "type": "io.nats.jetstream.api.v1", "error": error });
             read::<StreamDescription>(answer.to_string().as_bytes()).unwrap_err()
         };
 
-        for code in [10_008, 10_009] {
-            let failed = api_error(503, code);
-            assert!(failed.to_string().contains(&format!("why ({code})")), "{failed}");
+        // Two servers between leaders, an account without JetStream, a server without JetStream.
+        for (code, err_code) in [(503, 10_008), (500, 10_009), (503, 10_039), (503, 10_076)] {
+            let failed = api_error(code, err_code);
+            assert!(failed.to_string().contains(&format!("why ({err_code})")), "{failed}");
             for error in
                 [read_failed("it", failed.clone()), creation_failed(String::new(), "it", failed)]
             {
                 assert!(matches!(error, Error::Unavailable { .. }), "{error}");
             }
         }
+
+        let failed = api_error(503, 10_023);
+        assert!(matches!(read_failed("it", failed), Error::Full { .. }));
 
         let failed = api_error(400, 10_052);
         assert!(matches!(read_failed("it", failed.clone()), Error::Broken { .. }));

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, OperatorAcceptance, durable_file, partitions_in};
+use crate::journal::{Error, OperatorAcceptance, partitions_in};
 use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
 

@@ -214,7 +214,7 @@ impl StreamPublisher {
                 Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
                     return Err(Error::Denied(denied));
                 }
-                Err(ApiFailure::NoResponse(NoResponse::Silent(_))) => {}
+                // Some servers refuse at once.
                 Err(_) => std::thread::sleep(limits::STREAM_RETRY_INTERVAL),
             }
         }

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::log::StreamItem;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{CheckpointCopies, Error, acknowledged, durable_file};
+use crate::journal::{CheckpointCopies, Error, acknowledged};
 use crate::mutant::mutant;
 use crate::nats;
 

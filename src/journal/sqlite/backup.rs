@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use crate::durable_file;
 use crate::ids::Position;
+use crate::journal::Error;
 use crate::journal::checkpoint::CheckpointFile;
-use crate::journal::{Error, durable_file};
 
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use crate::durable_file;
+use crate::journal::Error;
 use crate::journal::log::LogMark;
-use crate::journal::{Error, durable_file};
 use crate::limits;
 
 use super::directory::DATABASE;

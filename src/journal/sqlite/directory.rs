@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::Digest;
-use crate::journal::{Error, durable_file};
+use crate::journal::Error;
 
 pub const DATABASE: &str = "journal.db";
 

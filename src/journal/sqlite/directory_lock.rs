@@ -1,12 +1,12 @@
 //! The lock on the directory of a journal: at most one process writes in the directory. Any other
 //! process is refused with the name of the holder.
 
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::time::Instant;
 
 use crate::clock::Time;
+use crate::file_lock::lock_within;
 use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
@@ -18,7 +18,7 @@ const HOLDER: &str = "holder";
 /// system releases the lock when the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _directory: File,
+    _locked: File,
 }
 
 impl DirectoryLock {
@@ -27,29 +27,45 @@ impl DirectoryLock {
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
-        let until = Instant::now() + limits::LOCK_TIMEOUT;
-
-        loop {
-            match directory.try_lock() {
-                Ok(()) => break,
-                Err(_) if mutant("no-lock") => break,
-                // A process that is just being spawned shares every lock until it executes its own
-                // program, so a lock that was released may still look held.
-                Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                    std::thread::sleep(limits::LOCK_RETRY);
-                }
-                Err(TryLockError::WouldBlock) => return Err(held(data)),
-                Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
-            }
+        let is_mutant = mutant("no-lock");
+        let locked = lock_within(&directory, limits::LOCK_TIMEOUT, &mut || is_mutant);
+        let is_locked = locked.map_err(Error::io(context()))?;
+        if !is_locked && !is_mutant {
+            return Err(held(data));
         }
 
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let pid = std::process::id();
-        let now = Time::now();
-        let holder = format!("process {pid} on {}, since {now}\n", host.trim());
-        std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
-        Ok(Self { _directory: directory })
+        std::fs::write(data.join(HOLDER), this_holder()).map_err(Error::io(context()))?;
+        Ok(Self { _locked: directory })
     }
+
+    /// Takes the lock on a state directory, as [`DirectoryLock::take`] does on a data directory.
+    /// Locks the file with the holder's name and not the directory, because `state` may be on a
+    /// network file system, which locks only files that are open for writing.
+    pub fn take_state(state: &Path) -> Result<Self, Error> {
+        let path = state.join(HOLDER);
+        let context = || path.display().to_string();
+        let note = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let note = note.map_err(Error::io(context()))?;
+        let locked = lock_within(&note, limits::LOCK_TIMEOUT, &mut || false);
+        if !locked.map_err(Error::io(context()))? {
+            let holder = noted_holder(state);
+            return Err(Error::StateInUse { state: state.display().to_string(), holder });
+        }
+
+        // Written through the locked file, so that no other handle of it is closed.
+        let written = note.set_len(0);
+        let written = written.and_then(|()| note.write_all_at(this_holder().as_bytes(), 0));
+        written.map_err(Error::io(context()))?;
+        Ok(Self { _locked: note })
+    }
+}
+
+/// Returns the description of this process for the note beside a lock.
+fn this_holder() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let pid = std::process::id();
+    let now = Time::now();
+    format!("process {pid} on {}, since {now}\n", host.trim())
 }
 
 /// Verifies that no pump writes the journal in `data` now. Returns [`Error::InUse`] if a pump
@@ -63,9 +79,14 @@ pub fn require_free(data: &Path) -> Result<(), Error> {
 }
 
 fn held(data: &Path) -> Error {
-    let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
+    Error::InUse { path: data.display().to_string(), holder: noted_holder(data) }
+}
+
+/// Returns the holder that the note in a locked directory names.
+fn noted_holder(directory: &Path) -> String {
+    let holder = std::fs::read_to_string(directory.join(HOLDER)).unwrap_or_default();
     let holder = if holder.is_empty() { "another process" } else { holder.trim() };
-    Error::InUse { path: data.display().to_string(), holder: holder.to_owned() }
+    holder.to_owned()
 }
 
 /// The holder of the lock on a data directory.

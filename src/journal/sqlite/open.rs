@@ -53,13 +53,15 @@ pub struct LockedJournalDir {
 }
 
 /// Locks a directory with the journals of several partitions, and creates their common signing key
-/// if it is missing.
-pub fn hold(data: &Path, state: &Path) -> Result<DirectoryLock, Error> {
+/// if it is missing. Also locks the state directory: its files are named by journal alone, so
+/// another process that follows the same journals would overwrite them.
+pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
     make(data)?;
     make(state)?;
-    let lock = DirectoryLock::take(data)?;
+    let data_lock = DirectoryLock::take(data)?;
+    let state_lock = DirectoryLock::take_state(state)?;
     CheckpointKey::open(state)?;
-    Ok(lock)
+    Ok([data_lock, state_lock])
 }
 
 impl LockedJournalDir {
@@ -275,6 +277,7 @@ impl LockedJournalDir {
             signer,
             recovery: JournalRecovery { found, kept, awaits_action },
             owed: None,
+            put_off: None,
             unshown: None,
             stopped: None,
             proof: None,
@@ -334,23 +337,15 @@ impl SqliteJournal {
         state: &Path,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        Self::open_accepting(data, state, OperatorAcceptance::default(), visit)
+        Self::open_with_copies(data, state, None, OperatorAcceptance::default(), visit)
     }
 
-    /// Opens the journal as [`SqliteJournal::open`] does, for an operator who accepts damage that
-    /// `open` refuses. The acceptance takes effect with the commit of the first records, which hold
-    /// the operator's action. A crash before that commit changes nothing.
-    pub fn open_accepting(
-        data: &Path,
-        state: &Path,
-        accept: OperatorAcceptance,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
-        Self::open_with_copies(data, state, None, accept, visit)
-    }
-
-    /// Opens the journal as [`SqliteJournal::open_accepting`] does, compares it with the copies of
+    /// Opens the journal as [`SqliteJournal::open`] does, compares it with the copies of
     /// checkpoints in the directory `copies`, and copies new checkpoints there.
+    ///
+    /// `accept` is damage that `open` refuses, and that an operator accepts. The acceptance takes
+    /// effect with the commit of the first records, which hold the operator's action. A crash
+    /// before that commit changes nothing.
     pub fn open_with_copies(
         data: &Path,
         state: &Path,

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::mac::MacCoverage;
-use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
+use crate::journal::{Checkpoint, Error, TreeHeads};
 
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
@@ -63,12 +64,8 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
 
     for end in FILE_ENDS {
         let from = data.join(format!("{DATABASE}{end}"));
-        match std::fs::rename(&from, named(number, end)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io(from.display().to_string())(error));
-            }
-            _ => {}
-        }
+        let renamed = durable_file::rename(&from, &named(number, end));
+        renamed.map_err(Error::io(from.display().to_string()))?;
     }
 
     Ok(named(number, ""))

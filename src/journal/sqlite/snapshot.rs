@@ -20,12 +20,13 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::checkpoint::{CheckpointKey, is_signed_by};
 use crate::journal::mac::StoredCoverage;
 use crate::journal::signers::CheckpointSigners;
-use crate::journal::{Checkpoint, Error, MacCoverage, RedactedRecords, TreeHeads, durable_file};
+use crate::journal::{Checkpoint, Error, MacCoverage, RedactedRecords, TreeHeads};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, CommonState};

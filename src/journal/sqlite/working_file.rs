@@ -9,7 +9,8 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
-use crate::journal::{Error, durable_file};
+use crate::durable_file;
+use crate::journal::Error;
 use crate::limits;
 
 /// Creates a working file in `directory`. The name of the file begins with `kind`. The name is

@@ -227,9 +227,9 @@ pub fn redact(place: &Place, position: u64) {
 fn append_unproved(place: &Place, record: organism::thread::Record) {
     use organism::journal::{OperatorAcceptance, sqlite::SqliteJournal};
     let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };
+    let (data, state) = (place.data(), place.state());
     let mut journal =
-        SqliteJournal::open_accepting(&place.data(), &place.state(), accept, &mut |_| Ok(()))
-            .unwrap();
+        SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
     let time = record.time;
     journal.append(&mut [record]).unwrap();
     Box::new(journal).close(time).unwrap();

@@ -228,11 +228,12 @@ fn forge_with_new_key(scene: &Scene) {
     std::fs::remove_file(scene.earlier.state().join("key")).unwrap();
     let (data, state) = (scene.earlier.data(), scene.earlier.state());
     let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
-    let journal = SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+    let journal =
+        SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
     drop(journal);
     let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
     let mut journal =
-        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
     let mut script = Script::default();
     let mut more: Vec<_> = (0..30).map(|_| script.boot(3)).collect();
     journal.append(&mut more).unwrap();
@@ -639,7 +640,7 @@ fn a_start_refuses_a_tail_without_a_mac_and_continues_after_its_removal() {
         let (data, state) = (scene.place.data(), scene.place.state());
         let accept = OperatorAcceptance { loss: true, ..OperatorAcceptance::default() };
         let mut journal =
-            SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+            SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
         let out = journal.found().taken_out.clone().unwrap();
         assert!(out.first <= Position(before.0 + 1), "{out:?}");
         assert!(std::fs::read_to_string(&out.file).unwrap().lines().count() > 0);
@@ -663,7 +664,7 @@ fn a_start_refuses_older_data_another_key_and_a_journal_from_before_macs_until_i
     let (data, state) = (scene.place.data(), scene.place.state());
     let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
     let mut journal =
-        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
     journal.append(&mut [Script::default().boot(3)]).unwrap();
     journal.close(Time(0)).unwrap();
     scene.place.open().unwrap();
@@ -680,7 +681,7 @@ fn a_start_refuses_older_data_another_key_and_a_journal_from_before_macs_until_i
     let (data, state) = (scene.place.data(), scene.place.state());
     let accept = OperatorAcceptance { without_mac: true, ..OperatorAcceptance::default() };
     let mut journal =
-        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        SqliteJournal::open_with_copies(&data, &state, None, accept, &mut |_| Ok(())).unwrap();
     assert!(journal.found().without_mac);
     journal.append(&mut [Script::default().boot(3)]).unwrap();
     journal.close(Time(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Reads, durably replaces and removes small files beside a journal.
+//! Reads, writes, durably replaces and removes small files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
@@ -36,6 +36,14 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// Renames a file, if it exists.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Creates an empty file that only its owner may read and write. Leaves an existing file as it is.
 /// SQLite gives this mode also to the log and the shared memory beside a database.
 pub fn create_private(path: &Path) -> Result<()> {
@@ -43,6 +51,15 @@ pub fn create_private(path: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Writes a file that only its owner may read and write, even if the file existed with other
+/// permissions.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    remove(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Replaces a file durably. Writes the new content to the file `unfinished` first and then renames

@@ -1,0 +1,30 @@
+//! Takes the lock of a file that another process may hold for a short time.
+
+use std::fs::{File, TryLockError};
+use std::io::Result;
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// Takes the exclusive lock of `file`. While another process holds the lock, tries again until
+/// `wait` has passed or `is_enough` returns true. Returns whether this process has the lock.
+///
+/// A process that is just being spawned shares every lock until it executes its own program. So a
+/// lock that was released may still look held, and callers should wait at least briefly.
+pub fn lock_within(
+    file: &File,
+    wait: Duration,
+    is_enough: &mut dyn FnMut() -> bool,
+) -> Result<bool> {
+    let until = Instant::now() + wait;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if is_enough() || Instant::now() >= until => {
+                return Ok(false);
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(limits::LOCK_RETRY),
+        }
+    }
+}
