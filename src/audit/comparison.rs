@@ -184,11 +184,6 @@ impl ThreadComparison {
         }
     }
 
-    /// Whether both threads have equal events. Their prompts may still differ.
-    pub fn has_equal_events(&self) -> bool {
-        self.differences.is_empty()
-    }
-
     /// Returns the pairs of turns with differing prompts, up to the first event in which the two
     /// threads differ. These prompts differ for another reason than this event, because they come
     /// before it.
@@ -310,7 +305,7 @@ impl ThreadComparer {
     }
 
     fn compare_prompts(&mut self, left: &MessageView, right: &MessageView) {
-        if left.name != system::name("model-turn") {
+        if left.name != system::name(system::MODEL_TURN) {
             return;
         }
         // A turn that replays the answer of the other turn had the same prompt.
@@ -463,7 +458,7 @@ impl ThreadTotals {
             match &item.what {
                 TimelineEvent::Message(message) => {
                     self.messages += 1;
-                    self.turns += u64::from(message.name == system::name("model-turn"));
+                    self.turns += u64::from(message.name == system::name(system::MODEL_TURN));
                 }
                 TimelineEvent::Refused(_) => self.refusals += 1,
                 TimelineEvent::AttemptFailed { .. } => self.failed_attempts += 1,

@@ -1,6 +1,7 @@
 //! Short forms of the core's payloads. Each has a summary line, and further lines beneath it.
 
 use super::payload_lines::{self, leave_out, take_children};
+use crate::system::MODEL_TURN;
 use crate::xml::element::Element;
 
 /// Summarizes a payload of the core for the first line of a displayed message. Returns `None` for a
@@ -10,7 +11,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
     match local {
         "thread-spawned" => attribute("assigned_id"),
-        "model-turn" => Some(turn(&root)),
+        MODEL_TURN => Some(turn(&root)),
         "thread-result" => {
             let thread = attribute("thread_id")?;
             let status = attribute("status")?;
@@ -61,7 +62,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
     };
     match local {
         "thread-spawned" | "timer-fired" => return Vec::new(),
-        "model-turn" => return warnings(root),
+        MODEL_TURN => return warnings(root),
         "timer-set" | "timer-cancelled" if root.attribute("label").is_some() => {
             leave_out(&mut root, &["timer_id", "label"]);
         }

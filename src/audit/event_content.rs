@@ -125,7 +125,7 @@ impl ContentReader {
         let MessageView { kind, from, to, name, payload, digest, .. } = message;
         let title = format!("{} {from} > {to} {}", kind.as_str(), name.local);
         let text = match payload {
-            Some(payload) if *name == system::name("model-turn") => turn_text(payload),
+            Some(payload) if *name == system::name(system::MODEL_TURN) => turn_text(payload),
             // The definition is no content: it shows in the actions of the run, and its digest is
             // in the totals.
             Some(_) if *name == run_definition_name() => String::new(),

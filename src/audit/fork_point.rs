@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::agent::PastTurn;
 use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::{Message, MessageKind, Payload};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
@@ -45,8 +45,7 @@ pub struct PointRequest {
 
 impl PointRequest {
     fn of(request: &Message) -> Self {
-        let is_whole = Digest::of(request.payload.as_str().as_bytes()) == request.payload.digest;
-        let payload = is_whole.then(|| request.payload.clone());
+        let payload = request.payload.is_intact().then(|| request.payload.clone());
         Self { sender: request.from.clone(), recipient: request.to.clone(), payload }
     }
 }
@@ -72,7 +71,7 @@ struct ForkedTurn {
 impl ForkedTurn {
     fn of(record: &Record) -> Option<Self> {
         let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
-        let word = system::name("model-turn");
+        let word = system::name(system::MODEL_TURN);
         let note = accepted(record).find(|own| own.name == word && own.from.is_core())?;
         let past = PastTurn::read(note.payload.as_str()).filter(|past| past.call == call)?;
         let prompt = past.position;

@@ -9,6 +9,7 @@ mod checkpoint_copies;
 mod comparison;
 pub mod core_words;
 mod event_content;
+pub mod event_text;
 mod export;
 mod finals;
 mod fork_origin;

@@ -1,6 +1,6 @@
 //! Finds the message that an operator wants to retry, with all data that a retry needs.
 
-use crate::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
+use crate::envelope::{Message, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
@@ -80,7 +80,7 @@ impl RetryObstacle {
             return rule.is_of_text().then_some(Self::Text(rule));
         }
         let (call, _) = accepted(record, message)?;
-        (!is_whole(&call.payload)).then_some(Self::Payload(RetryError::Redacted))
+        (!call.payload.is_intact()).then_some(Self::Payload(RetryError::Redacted))
     }
 }
 
@@ -162,7 +162,7 @@ impl RetrySource {
             Some(Closing::Completed) => return Err(RetryError::Completed),
             Some(Closing::Failed | Closing::Cancelled) => {}
         }
-        if !is_whole(&call.payload) {
+        if !call.payload.is_intact() {
             return Err(RetryError::Redacted);
         }
 
@@ -178,10 +178,6 @@ impl RetrySource {
             is_unknown: has_unknown_outcome(records, call.id),
         })
     }
-}
-
-fn is_whole(payload: &Payload) -> bool {
-    Digest::of(payload.as_str().as_bytes()) == payload.digest
 }
 
 /// Returns the message with the id `id` in a record, and whether it opened a call. Returns `None`

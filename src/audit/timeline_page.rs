@@ -81,7 +81,7 @@ impl EventClass {
                     Self::Own => message.kind == MessageKind::Own,
                     Self::Notes => message.kind == MessageKind::Note,
                     Self::System => is_core,
-                    Self::Model => is_core && &*message.name.local == "model-turn",
+                    Self::Model => is_core && &*message.name.local == system::MODEL_TURN,
                     _ => false,
                 }
             }

@@ -92,16 +92,6 @@ impl MessageView {
     pub const fn unusual_state(&self) -> Option<&'static str> {
         self.state().unusual()
     }
-
-    /// Whether a name, the thread or the payload of the message contains `text`, ignoring case.
-    /// Also true if `text` is the id of the message. `text` must be in lower case.
-    pub fn mentions(&self, text: &str) -> bool {
-        let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
-        let payload = self.payload.as_deref().unwrap_or_default();
-        fields.iter().any(|field| field.to_lowercase().contains(text))
-            || payload.to_lowercase().contains(text)
-            || self.id.to_string() == text
-    }
 }
 
 /// Number of requests of one client that were refused as `busy`. Such refusals are not recorded one

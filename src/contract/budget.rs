@@ -86,4 +86,13 @@ impl Budget {
     pub const fn is_open(&self) -> bool {
         self.tokens.is_none() && self.money.is_none()
     }
+
+    /// Returns a budget with the smaller limit of both budgets, for tokens and for money.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.into_iter().chain(other.tokens).min(),
+            money: self.money.into_iter().chain(other.money).min(),
+        }
+    }
 }

@@ -70,6 +70,13 @@ impl Payload {
     pub fn is_redacted(&self) -> bool {
         is_blank(&self.bytes)
     }
+
+    /// Whether the payload has its recorded bytes. The check computes a digest. Differs from
+    /// `!is_redacted()` for bytes that were not read from the journal: such a payload is neither
+    /// redacted nor intact.
+    pub fn is_intact(&self) -> bool {
+        Digest::of(self.bytes.as_bytes()) == self.digest
+    }
 }
 
 fn is_blank(bytes: &str) -> bool {

@@ -80,12 +80,13 @@ impl AllotmentUsage {
 }
 
 impl Tree {
-    /// Returns the allotments of `thread` and of the threads above it, nearest first.
+    /// Returns the allotments of `thread` and of the threads above it, nearest first. The root of a
+    /// fork may have an allotment.
     pub fn allotments(
         &self,
         thread: &ThreadId,
     ) -> impl Iterator<Item = (ThreadId, &AllotmentUsage)> {
-        with_ancestors(thread).filter_map(move |thread| {
+        thread.upwards().filter_map(move |thread| {
             let allotted = self.threads.get(&thread)?.allotted.as_deref()?;
             Some((thread, allotted))
         })
@@ -95,7 +96,7 @@ impl Tree {
     /// the call of the nearest thread. When a call closes, the threads that are bound to it are
     /// cancelled.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
-        with_ancestors(thread).filter_map(move |thread| {
+        thread.upwards().filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
             self.call(bound)
         })
@@ -121,7 +122,7 @@ impl Tree {
     /// ancestors. If any of these threads is bound to an open call, also charges the use to this
     /// call. When a call closes, the threads that are bound to it are cancelled.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
-        for thread in with_ancestors(thread) {
+        for thread in thread.upwards() {
             let allotted = self.threads.get_mut(&thread);
             if let Some(allotted) = allotted.and_then(|thread| thread.allotted.as_deref_mut()) {
                 allotted.spent = allotted.spent.plus(spent);
@@ -133,10 +134,4 @@ impl Tree {
             }
         }
     }
-}
-
-/// Returns `thread` and the threads above it up to the root, nearest first. The root of a fork may
-/// have an allotment.
-pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
-    std::iter::successors(Some(thread.clone()), ThreadId::parent)
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::allotments::with_ancestors;
 use super::operator::DecisionOrigin;
 use super::state::{Call, State, Tree};
 use super::uncounted_time::UNCOUNTED_SINCE;
@@ -278,7 +277,7 @@ impl Tree {
 
         let kept = self.calls.values().filter(|call| call.kept_since.is_some());
         let still: std::collections::HashSet<_> =
-            kept.flat_map(|call| with_ancestors(&call.thread)).collect();
+            kept.flat_map(|call| call.thread.upwards()).collect();
         for (id, thread) in self.threads.iter_mut() {
             let Some(allotted) = thread.allotted.as_mut() else { continue };
             let is_still = still.contains(id);

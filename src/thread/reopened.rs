@@ -166,7 +166,7 @@ impl ReopenedNames {
         }
 
         let text = message.payload.as_str();
-        let renamed = if message.name == system::name("model-turn") {
+        let renamed = if message.name == system::name(system::MODEL_TURN) {
             self.in_text(text)
         } else {
             match source.replaced_by(fork, text) {

@@ -7,7 +7,6 @@ use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-use super::allotments::with_ancestors;
 use super::state::{ByListener, Tree};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
@@ -95,7 +94,7 @@ impl TreeReservations {
     fn insert(&mut self, reserved: ModelReservation) {
         self.total.add(reserved.spending);
         self.by_agent.of(&reserved.agent).add(reserved.spending);
-        for thread in reserved.thread.iter().flat_map(with_ancestors) {
+        for thread in reserved.thread.iter().flat_map(ThreadId::upwards) {
             let (count, sum) = self.by_thread.entry(thread).or_default();
             *count += 1;
             sum.add(reserved.spending);
@@ -108,7 +107,7 @@ impl TreeReservations {
         let removed = self.attempts.remove(&(call, attempt))?;
         self.total.subtract(removed.spending);
         self.by_agent.of(&removed.agent).subtract(removed.spending);
-        for thread in removed.thread.iter().flat_map(with_ancestors) {
+        for thread in removed.thread.iter().flat_map(ThreadId::upwards) {
             if let Entry::Occupied(mut entry) = self.by_thread.entry(thread) {
                 let (count, sum) = entry.get_mut();
                 *count -= 1;

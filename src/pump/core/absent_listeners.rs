@@ -249,14 +249,7 @@ impl Core {
             return self.record_absence(step, &listener, call);
         }
 
-        let Some(open) = self.state.call(call) else { return };
-        let thread = open.thread.clone();
-        let Some(contract) = self.contract_of_work(&listener).cloned() else { return };
-        if self.end_attempt(source, &contract).is_none() {
-            return;
-        }
-
-        step.begin_record(thread.root(), input);
+        let Some((thread, contract)) = self.record_attempt_end(step, source, input) else { return };
         self.fact(step, back);
         self.record_absence(step, &listener, call);
         if contract.serial_per_thread {

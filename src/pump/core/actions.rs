@@ -168,8 +168,7 @@ impl Core {
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;
-        // A held call will be delivered or answered later, so its messages count as used already.
-        if tree.request_usage().messages.saturating_add(tree.held) >= most {
+        if self.budgets.has_no_message_left(tree, 0) {
             return Some(format!("all {most} messages of this tree are used"));
         }
 

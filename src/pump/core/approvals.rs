@@ -3,15 +3,13 @@
 //! A decision names the message id of the call's request, so it stays valid across restarts of the
 //! pump. A decision counts once. A second decision is refused, and the refusal is recorded.
 
-use std::sync::Arc;
-
-use super::event::{CallDecision, Effect, GatedAnswer};
+use super::event::{CallDecision, Effect, GatedAnswer, OperatorRuling};
 use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Meaning;
-use crate::envelope::{Disposition, Message, Refusal, RefusalRule};
+use crate::envelope::{Disposition, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -88,7 +86,7 @@ impl Core {
             }
         }
 
-        step.effects.insert(0, Effect::Ruled { ticket, ruling });
+        step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Plain(ruling) });
     }
 
     /// Returns the operator who made a decision. Checks the signature of the decision if the call
@@ -140,12 +138,11 @@ impl Core {
             return no(RefusalRule::NotWaiting, NOT_WAITING);
         };
         let Some(request) = open.request() else { return no(RefusalRule::NotWaiting, NOT_WAITING) };
-        let digest = request.payload.digest;
-        if Digest::of(request.payload.as_str().as_bytes()) != digest {
+        if !request.payload.is_intact() {
             return no(RefusalRule::WrongHash, "its bytes are no longer those that were recorded");
         }
 
-        if !names(hash, digest) && !mutant("accept-a-wrong-hash") {
+        if !names(hash, request.payload.digest) && !mutant("accept-a-wrong-hash") {
             return no(
                 RefusalRule::WrongHash,
                 "this is not the hash of its payload; look at it again",
@@ -186,13 +183,9 @@ impl Core {
 
         // `held` includes this call, which must not count against itself.
         let tree = self.state.tree(&thread)?;
-        let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
-
-        if others >= self.budgets.limits.messages {
-            Some(format!("all {} messages of this tree are used", self.budgets.limits.messages))
-        } else {
-            None
-        }
+        let most = self.budgets.limits.messages;
+        let is_spent = self.budgets.has_no_message_left(tree, 1);
+        is_spent.then(|| format!("all {most} messages of this tree are used"))
     }
 
     fn fail_void(&mut self, step: &mut Step, call: CallId, spent: &str) {
@@ -215,11 +208,7 @@ impl Core {
             self.note_ruling(step, call, by.clone(), reason, false);
         }
 
-        let text = match reason {
-            "" => format!("refused by {}", operator_phrase(by)),
-            reason => format!("refused by {}: {reason}", operator_phrase(by)),
-        };
-
+        let text = ended_by_operator("refused", by, reason);
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
         Ok(())
     }
@@ -270,9 +259,7 @@ impl Core {
 /// and must not name a preview.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
-    let is_whole =
-        |note: &Arc<Message>| Digest::of(note.payload.as_str().as_bytes()) == note.payload.digest;
-    if note.is_some_and(|note| !is_whole(note)) {
+    if note.is_some_and(|note| !note.payload.is_intact()) {
         return Some(
             "its preview was redacted, so it cannot be read any more; refuse the call, and have it \
              sent again",
@@ -288,9 +275,20 @@ fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> 
     }
 }
 
+/// Returns the text for the caller of a call that an operator has ended. `verb` is `cancelled` or
+/// `refused`. `reason` is the operator's reason; empty if the operator gave none.
+pub(super) fn ended_by_operator(verb: &str, operator: &ListenerName, reason: &str) -> String {
+    let operator = operator_phrase(operator);
+    if reason.is_empty() {
+        format!("{verb} by {operator}")
+    } else {
+        format!("{verb} by {operator}: {reason}")
+    }
+}
+
 /// Returns a phrase that names an operator, such as `the operator alice`, for the text of a
 /// payload.
-pub(super) fn operator_phrase(operator: &ListenerName) -> String {
+fn operator_phrase(operator: &ListenerName) -> String {
     if *operator == ListenerName::operator() {
         "the operator".to_owned()
     } else {
@@ -311,11 +309,7 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
 /// Returns the form in which a record contains an answer. This form has no payloads, because the
 /// record contains the payloads of the answer as messages or refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
-    let verdict = match &answer.payload {
-        Ok(checked) => Verdict::Passed(checked.payload().digest),
-        Err(refusal) => Verdict::Refused(refusal.digest),
-    };
-
+    let verdict = Verdict::from(&answer.payload);
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 

@@ -98,6 +98,5 @@ fn threads_up_to<'t>(
     thread: &ThreadId,
     above: &'t ThreadId,
 ) -> impl Iterator<Item = ThreadId> + 't {
-    let upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
-    upwards.take_while(move |thread| thread.is_beneath(above))
+    thread.upwards().take_while(move |thread| thread.is_beneath(above))
 }

@@ -12,7 +12,10 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::CorePayload;
-use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
+use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Tree};
+
+/// Text of the refusal of a message to a tree that has used all its messages.
+pub(super) const NO_MESSAGE_LEFT: &str = "this thread has used all its messages";
 
 /// Limits of every tree, and the calls in each tree that will still make model calls. Spent and
 /// reserved amounts are not here, because they are part of the recorded state.
@@ -48,6 +51,14 @@ impl Budgets {
 
     pub fn release_all_turns(&mut self) {
         self.turns.clear();
+    }
+
+    /// Whether a tree has used all its messages for the present request. A held call will be
+    /// delivered or answered later, so each held call counts as a used message. `uncounted` is the
+    /// number of held calls that do not count: 1 during the approval of one of them, otherwise 0.
+    pub fn has_no_message_left(&self, tree: &Tree, uncounted: u64) -> bool {
+        let held = tree.held.saturating_sub(uncounted);
+        tree.request_usage().messages.saturating_add(held) >= self.limits.messages
     }
 
     fn turns_reserved(&self, root: &ThreadId) -> u64 {

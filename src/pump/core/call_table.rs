@@ -1,13 +1,15 @@
 //! Attempts in flight for open calls, and deliveries still in progress after their call closed.
 
-use super::Core;
+use std::sync::Arc;
+
 use super::orphans::OrphanedDelivery;
 use super::outcome::AttemptSource;
+use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
-use crate::thread::Map;
+use crate::thread::{Input, Map};
 
 /// Attempts in flight, and deliveries that are still in progress after their call closed. Rebuilt
 /// after every boot from the recorded deliveries.
@@ -152,6 +154,22 @@ impl Core {
             self.count_turn(source.call);
         }
         Some(running)
+    }
+
+    /// Ends the current attempt of an open call, and begins the record of its end. Returns the
+    /// thread of the call, and the contract of its listener. Returns `None` and changes nothing if
+    /// the call is closed, or if `source` names another attempt or another listener.
+    pub(super) fn record_attempt_end(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        input: Input,
+    ) -> Option<(ThreadId, Arc<Contract>)> {
+        let thread = self.state.call(source.call)?.thread.clone();
+        let contract = Arc::clone(self.contract_of_work(&source.listener)?);
+        self.end_attempt(source, &contract)?;
+        step.begin_record(thread.root(), input);
+        Some((thread, contract))
     }
 
     /// Removes a closed call from all parts of the core that know the call. Returns the attempt on

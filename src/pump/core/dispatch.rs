@@ -7,13 +7,14 @@ use super::absent_listeners::Admission;
 use super::call_table::RunningAttempt;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
-use crate::bus::Delivery;
+use crate::bus::{Delivery, DeliveryPreview};
+use crate::contract::Contract;
 use crate::envelope::Disposition;
-use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::ErrorCode;
-use crate::thread::{Fact, Input};
+use crate::thread::{Call, Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
@@ -85,48 +86,81 @@ impl Core {
                 };
                 let taken = self.scheduler.take(contract, step.time, is_paused);
                 let Some((call, admission)) = taken else { break };
-                let timeout = contract.timeout;
-                let Some(open) = self.state.call(call) else { continue };
-                if let Some(alarm) = self.alarm_before_delivery(open, step.time) {
-                    self.set_aside(step, call, alarm);
-                    continue;
-                }
-                let attempt = self.calls.next_attempt(self.state.epoch, call);
-                let fresh = open.pending.iter().map(|p| &p.message);
-                let tree = self.state.tree(&open.thread);
-                let trace = tree.and_then(|tree| tree.trace.as_deref());
-                let lineage = tree.and_then(|tree| tree.lineage.as_deref());
-                let delivery = Delivery {
-                    listener: listener.clone(),
-                    call,
-                    thread: open.thread.clone(),
-                    attempt,
-                    messages: open.handled.iter().chain(fresh).cloned().collect(),
-                    fresh: open.pending.len(),
-                    position: tree.map_or(step.position, |tree| tree.head),
-                    trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
-                    timeout,
-                    preview: self.preview_of_delivery(contract, open),
-                    source: lineage.map(|lineage| Arc::new(lineage.source.clone())),
-                    uncounted: open.uncounted_totals().to_vec(),
-                };
-                let running = RunningAttempt {
-                    attempt,
-                    listener: listener.clone(),
-                    thread: open.thread.clone(),
-                    delivered: open.pending.iter().map(|p| p.message.id).collect(),
-                    stop_reason: None,
-                };
-                self.calls.start(call, running);
-                self.scheduler.start(&listener);
-                self.timeouts.arm(call, attempt, step.time.plus(timeout));
-                if admission == Admission::OneProbe {
-                    let at = self.scheduler.absences.start_probe(&listener, call, step.time);
-                    step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
-                }
-                self.fact(step, Fact::HandedOver { call, attempt });
-                step.effect(Effect::Deliver(delivery));
+                self.start_delivery(step, contract, call, admission);
             }
+        }
+    }
+
+    /// Starts an attempt at a call that the scheduler has taken from the queue of its listener. If
+    /// an alarm must handle the call first (see [`Core::alarm_before_delivery`]), starts nothing.
+    fn start_delivery(
+        &mut self,
+        step: &mut Step,
+        contract: &Contract,
+        call: CallId,
+        admission: Admission,
+    ) {
+        let listener = &contract.name;
+        let Some(open) = self.state.call(call) else { return };
+        if let Some(alarm) = self.alarm_before_delivery(open, step.time) {
+            return self.set_aside(step, call, alarm);
+        }
+
+        let attempt = self.calls.next_attempt(self.state.epoch, call);
+        let fresh = open.pending.iter().map(|p| &p.message);
+        let tree = self.state.tree(&open.thread);
+        let lineage = tree.and_then(|tree| tree.lineage.as_deref());
+        let delivery = Delivery {
+            messages: open.handled.iter().chain(fresh).cloned().collect(),
+            timeout: contract.timeout,
+            preview: self.preview_of_delivery(contract, open),
+            source: lineage.map(|lineage| Arc::new(lineage.source.clone())),
+            uncounted: open.uncounted_totals().to_vec(),
+            ..self.delivery(step, listener, open, attempt)
+        };
+        let running = RunningAttempt {
+            attempt,
+            listener: listener.clone(),
+            thread: open.thread.clone(),
+            delivered: open.pending.iter().map(|p| p.message.id).collect(),
+            stop_reason: None,
+        };
+
+        self.calls.start(call, running);
+        self.scheduler.start(listener);
+        self.timeouts.arm(call, attempt, step.time.plus(contract.timeout));
+        if admission == Admission::OneProbe {
+            let at = self.scheduler.absences.start_probe(listener, call, step.time);
+            step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
+        }
+        self.fact(step, Fact::HandedOver { call, attempt });
+        step.effect(Effect::Deliver(delivery));
+    }
+
+    /// Returns the part of a delivery that attempts and requests for previews have in common. The
+    /// caller adds the messages, the time-out, and the preview.
+    pub(super) fn delivery(
+        &self,
+        step: &Step,
+        listener: &ListenerName,
+        open: &Call,
+        attempt: Attempt,
+    ) -> Delivery {
+        let tree = self.state.tree(&open.thread);
+        let trace = tree.and_then(|tree| tree.trace.as_deref());
+        Delivery {
+            listener: listener.clone(),
+            call: open.id,
+            thread: open.thread.clone(),
+            attempt,
+            messages: Vec::new(),
+            fresh: open.pending.len(),
+            position: tree.map_or(step.position, |tree| tree.head),
+            trace: trace.map(|trace| trace.at(SpanId::of_attempt(open.id, attempt))),
+            timeout: Duration::ZERO,
+            preview: DeliveryPreview::None,
+            source: None,
+            uncounted: Vec::new(),
         }
     }
 

@@ -337,6 +337,18 @@ pub enum Receipt {
     },
 }
 
+/// The pump's ruling on a request of an operator or of the alert monitor.
+#[derive(Debug, Clone)]
+pub enum OperatorRuling {
+    /// For a person's decision or cancellation, states whether the pump accepted it. For an
+    /// operator's action, a reload or an alert, always `Ok`, which means that the record is
+    /// durable.
+    Plain(Result<(), Refusal>),
+    Pause(PauseRuling),
+    Fork(ForkRuling),
+    Retry(RetryRuling),
+}
+
 /// An action that the driver carries out after the record of a step is durable.
 #[derive(Debug)]
 pub enum Effect {
@@ -355,27 +367,10 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Reports the pump's ruling to the caller that waits for it. For a person's decision or
-    /// cancellation, `ruling` states whether the pump accepted it. For an operator's action, a
-    /// reload or an alert, `ruling` is always `Ok`, which means that the record is durable.
+    /// Sends the pump's ruling on a request to the caller that waits for it.
     Ruled {
         ticket: Uuid,
-        ruling: Result<(), Refusal>,
-    },
-    /// Sends the pump's ruling on a pause or a resume to the caller that waits for it.
-    PauseRuled {
-        ticket: Uuid,
-        ruling: PauseRuling,
-    },
-    /// Sends the pump's ruling on a fork to the caller that waits for it.
-    ForkRuled {
-        ticket: Uuid,
-        ruling: ForkRuling,
-    },
-    /// Sends the pump's ruling on a retry to the caller that waits for it.
-    RetryRuled {
-        ticket: Uuid,
-        ruling: RetryRuling,
+        ruling: OperatorRuling,
     },
     /// Starts a search in the source of a fork for the result of a call. [`Event::Recalled`]
     /// reports the end of the search.

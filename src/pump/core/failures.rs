@@ -6,11 +6,11 @@ use super::event::{Alarm, Effect};
 use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::envelope::{AttemptFailure, Disposition};
-use crate::ids::{CallId, ListenerName, TimerId};
+use crate::ids::{CallId, ListenerName};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{CorePayload, ErrorCode};
-use crate::thread::{Call, Fact, Input, TimerEnd};
+use crate::system::ErrorCode;
+use crate::thread::{Call, Fact, Input};
 
 impl Core {
     pub(super) fn handle_failure(
@@ -41,14 +41,7 @@ impl Core {
             return self.charge_reservation(step, call, attempt);
         }
 
-        let Some(open) = self.state.call(call) else { return };
-        let thread = open.thread.clone();
-        let Some(contract) = self.contract_of_work(&listener).cloned() else { return };
-        if self.end_attempt(source, &contract).is_none() {
-            return;
-        }
-
-        step.begin_record(thread.root(), input);
+        let Some((thread, contract)) = self.record_attempt_end(step, source, input) else { return };
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
         self.record_presence(&listener);
@@ -108,26 +101,6 @@ impl Core {
         }
     }
 
-    pub(super) fn alarm(&mut self, step: &mut Step, alarm: Alarm) {
-        match alarm {
-            Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
-            Alarm::Retry { call } => self.retry(step, call),
-            Alarm::Probe => self.probe(step),
-            Alarm::Untaken { call } => self.fail_untaken(step, call),
-            Alarm::Lost { call, attempt } => self.record_lost_attempt(step, call, attempt),
-            Alarm::Timer { timer, call } => self.fire_timer(step, timer, call),
-            Alarm::Gone { call } => self.listener_gone(step, call),
-            Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
-            Alarm::Held { call } => self.hold_alarm(step, call),
-            Alarm::PreviewTime { call } => self.preview_alarm(step, call),
-            Alarm::Stop { call, attempt } => self.stop_attempt(step, call, attempt),
-            Alarm::Unsettled { call, attempt } => self.charge_unsettled(step, call, attempt),
-            Alarm::Schedule { timer } => self.schedule_alarm(step, timer),
-            Alarm::ScheduledRun { request } => self.send_scheduled(step, request, None),
-            Alarm::Recorded { call } => self.recorded_alarm(step, call),
-        }
-    }
-
     /// Limits the failed rounds of a call. A round consists of the messages that the listener gets
     /// together after one of its answers. A round has failed if it contains results and all these
     /// results are failures. After too many consecutive failed rounds, fails the call. After a
@@ -171,7 +144,8 @@ impl Core {
         if is_bounded { failed } else { 0 }
     }
 
-    fn retry(&mut self, step: &mut Step, call: CallId) {
+    /// Handles [`Alarm::Retry`]: queues a call again after the delay of its retry.
+    pub(super) fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let is_paced = self.failed_rounds(open) >= limits::ROUNDS_FAILED_BACKOFF;
         let has_failed = open.failures > 0;
@@ -195,41 +169,10 @@ impl Core {
         self.enqueue(step, &callee, &thread, call);
     }
 
-    fn fire_timer(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
-        let root = self.state.calls.get(&call).cloned();
-        let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
-        let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();
-        let (Some(root), Some(set)) = (root, set) else { return };
-        // The resume sets the alarm again.
-        if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
-            return;
-        }
-        if self.keeps_timer_order(&root) {
-            // The step sets the alarm of the next timer once nothing else in the fork can continue.
-            if !self.is_next_timer(&root, timer) {
-                return;
-            }
-        } else if set.fires_at > step.time {
-            let alarm = Alarm::Timer { timer, call };
-            return step.effect(Effect::Alarm { at: set.fires_at, alarm });
-        }
-
-        step.begin_record(root, Input::Timer { timer, call });
-        self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
-        self.count_timers(call);
-        self.send_core_payload(
-            step,
-            call,
-            None,
-            &CorePayload::TimerFired { timer, label: set.label },
-        );
-        self.wake(step, call);
-    }
-
-    /// Fails a call that its listener can no longer handle. Either the config no longer has the
-    /// listener, or the call was approved on the basis of a preview and the listener no longer
-    /// declares previews.
-    fn listener_gone(&mut self, step: &mut Step, call: CallId) {
+    /// Handles [`Alarm::Gone`]: fails a call that its listener can no longer handle. Either the
+    /// config no longer has the listener, or the call was approved on the basis of a preview and
+    /// the listener no longer declares previews.
+    pub(super) fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();

@@ -10,7 +10,7 @@
 use uuid::Uuid;
 
 use super::close::CallResult;
-use super::event::{Alarm, Effect};
+use super::event::{Alarm, Effect, OperatorRuling};
 use super::outcome::is_reply;
 use super::recorded_events::RecordedEvent;
 use super::refusals::refusal_of;
@@ -153,7 +153,7 @@ impl Core {
                 ForkRuling::Refused(refusal)
             }
         };
-        step.effects.insert(0, Effect::ForkRuled { ticket, ruling });
+        step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Fork(ruling) });
     }
 
     /// Checks whether a fork may begin. Returns the peers that get the fork's first request. If an
@@ -208,18 +208,13 @@ impl Core {
     ) -> Vec<CallId> {
         let ForkAction { thread, source, client, live, allotment, .. } = action;
         let report = ActionReport {
-            action: "fork",
-            by: by.clone(),
-            uid: None,
-            login: None,
-            host: None,
             thread: Some(source.thread.clone()),
-            reason: None,
             details: vec![
                 ("message".to_owned(), source.message.to_string()),
                 ("record".to_owned(), source.record.to_string()),
                 ("hash".to_owned(), source.hash.to_string()),
             ],
+            ..ActionReport::new("fork", by.clone())
         };
         let lineage =
             CorePayload::Fork { thread: source.thread.clone(), seq: source.seq, by: by.clone() };

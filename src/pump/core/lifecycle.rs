@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use super::approvals::operator_phrase;
+use super::approvals::ended_by_operator;
 use super::call_table::CallTable;
 use super::calls_by_client::CallsByClient;
-use super::event::{Alarm, BusyCount, Cancellation, Effect};
+use super::event::{Alarm, BusyCount, Cancellation, Effect, OperatorRuling};
 use super::in_flight_limit::WaitingMessages;
 use super::previews::Previews;
 use super::recorded_events::RecordedEvents;
@@ -52,11 +52,7 @@ impl Core {
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
 
         if self.state.thread(&organism).is_none() {
-            let by = ListenerName::core();
-            self.fact(
-                step,
-                Fact::ThreadOpened { thread: organism.clone(), by, bound: None, allotment: None },
-            );
+            self.open_thread(step, &organism, &ListenerName::core());
         }
 
         let answer = CorePayload::Boot { epoch, version: detail, core_version, config };
@@ -177,7 +173,7 @@ impl Core {
     pub(super) fn record_alert(&mut self, step: &mut Step, ticket: Uuid, report: AlertReport) {
         step.begin_record(ThreadId::organism(), Input::Alert(report.clone()));
         self.organism_note(step, &CorePayload::Alert(report));
-        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+        step.effect(Effect::Ruled { ticket, ruling: OperatorRuling::Plain(Ok(())) });
     }
 
     pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {
@@ -197,7 +193,7 @@ impl Core {
         action: OperatorAction,
     ) {
         self.record_action(step, action);
-        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+        step.effect(Effect::Ruled { ticket, ruling: OperatorRuling::Plain(Ok(())) });
     }
 
     pub(super) fn organism_note(&mut self, step: &mut Step, answer: &CorePayload) {
@@ -211,7 +207,7 @@ impl Core {
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() {
-            return step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+            return step.effect(Effect::Ruled { ticket, ruling: OperatorRuling::Plain(Ok(())) });
         }
 
         let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
@@ -244,7 +240,7 @@ impl Core {
             }
         });
 
-        let ruling = by.as_ref().map(drop).map_err(Clone::clone);
+        let ruling = OperatorRuling::Plain(by.as_ref().map(drop).map_err(Clone::clone));
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
 
         let by = match by {
@@ -258,12 +254,7 @@ impl Core {
         let report = ActionReport::cancel(by.clone(), thread.clone(), reason.clone());
         let answer = CorePayload::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
-        let text = if reason.is_empty() {
-            format!("cancelled by {}", operator_phrase(&by))
-        } else {
-            format!("cancelled by {}: {reason}", operator_phrase(&by))
-        };
-
+        let text = ended_by_operator("cancelled", &by, &reason);
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 

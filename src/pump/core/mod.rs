@@ -6,6 +6,7 @@
 mod absent_listeners;
 mod actions;
 mod actions_per_turn;
+mod alarms;
 mod allotments;
 mod approvals;
 mod bound;
@@ -49,6 +50,7 @@ mod step;
 mod submit;
 mod thread_labels;
 mod timeouts;
+mod timers;
 mod tree_times;
 mod trials;
 mod undelivered_messages;
@@ -58,8 +60,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use event::{
-    Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer, Receipt,
-    ReloadRequest, Standstill, Submission, Target,
+    Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer,
+    OperatorRuling, Receipt, ReloadRequest, Standstill, Submission, Target,
 };
 pub use forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 pub use open_work::OpenWork;

@@ -3,13 +3,14 @@
 
 use super::goals::{CalledGoal, only_answers};
 use super::message::NewMessage;
-use super::outcome::{AttemptSource, CALL_CLOSED, Gated, OutcomeContext, is_reply, verdict};
+use super::outcome::{AttemptSource, CALL_CLOSED, Gated, OutcomeContext, is_reply};
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::contract::Meaning;
 use crate::envelope::{MessageKind, RefusalRule, Turn};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::pump::gate::Checked;
+use crate::thread::Verdict;
 
 /// A delivery that a listener still works on after its call was closed. Holds the data needed to
 /// record a late answer.
@@ -57,7 +58,7 @@ impl Core {
                 Meaning::Reply | Meaning::GoalAnswer | Meaning::Note => Ok(checked),
                 _ => Err(refusal_of(RefusalRule::CallClosed, CALL_CLOSED, &checked)),
             });
-            step.push_verdict(verdict(&taken));
+            step.push_verdict(Verdict::from(&taken));
             match taken {
                 Ok(checked) if is_reply(&checked) => self.late_reply(step, call, orphan, &checked),
                 Ok(checked) => self.own_note(step, listener, thread, call, &checked),

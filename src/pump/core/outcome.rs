@@ -383,7 +383,7 @@ impl Core {
     /// Records the verdict on a payload of an outcome. If the payload was refused, also handles the
     /// refusal.
     fn settle(&mut self, step: &mut Step, context: &OutcomeContext, taken: Gated) {
-        step.push_verdict(verdict(&taken));
+        step.push_verdict(Verdict::from(&taken));
         if let Err(refusal) = taken {
             self.refuse_payload(step, context, refusal);
         }
@@ -527,10 +527,12 @@ pub(super) fn is_reply(checked: &Checked) -> bool {
     matches!(checked.meaning(), Meaning::Reply | Meaning::GoalAnswer)
 }
 
-pub(super) fn verdict(payload: &Gated) -> Verdict {
-    match payload {
-        Ok(checked) => Verdict::Passed(checked.payload().digest),
-        Err(refusal) => Verdict::Refused(refusal.digest),
+impl From<&Gated> for Verdict {
+    fn from(payload: &Gated) -> Self {
+        match payload {
+            Ok(checked) => Self::Passed(checked.payload().digest),
+            Err(refusal) => Self::Refused(refusal.digest),
+        }
     }
 }
 

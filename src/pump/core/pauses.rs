@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use uuid::Uuid;
 
-use super::approvals::operator_phrase;
-use super::event::{Alarm, Effect};
+use super::approvals::ended_by_operator;
+use super::event::{Alarm, Effect, OperatorRuling};
 use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::{Contract, Role};
@@ -68,12 +68,12 @@ impl Core {
 
         // A pause outlives the listener that it names, and must still be possible to end.
         if !is_paused && !self.knows(&target) {
-            let ruling = PauseRuling::UnknownTarget;
-            return step.effect(Effect::PauseRuled { ticket, ruling });
+            let ruling = OperatorRuling::Pause(PauseRuling::UnknownTarget);
+            return step.effect(Effect::Ruled { ticket, ruling });
         }
         if is_unchanged {
-            let ruling = PauseRuling::Unchanged { in_flight };
-            return step.effect(Effect::PauseRuled { ticket, ruling });
+            let ruling = OperatorRuling::Pause(PauseRuling::Unchanged { in_flight });
+            return step.effect(Effect::Ruled { ticket, ruling });
         }
 
         let home = target.home();
@@ -82,17 +82,18 @@ impl Core {
         let by = match self.check_pause(step, verb, &target, &origin) {
             Ok(by) => by,
             Err(refusal) => {
-                let ruling = PauseRuling::Refused(refusal.clone());
-                step.effect(Effect::PauseRuled { ticket, ruling });
+                let ruling = OperatorRuling::Pause(PauseRuling::Refused(refusal.clone()));
+                step.effect(Effect::Ruled { ticket, ruling });
                 let operator = ListenerName::operator();
                 return self.refuse(step, &operator, Some(&home), None, refusal);
             }
         };
 
-        step.effect(Effect::PauseRuled { ticket, ruling: PauseRuling::Done { in_flight } });
+        let ruling = OperatorRuling::Pause(PauseRuling::Done { in_flight });
+        step.effect(Effect::Ruled { ticket, ruling });
         self.note_pause(step, verb, &target, &by, &origin);
         if verb == PauseVerb::PauseAndCancel {
-            let text = stop_text(&by, &origin.note);
+            let text = ended_by_operator("cancelled", &by, &origin.note);
             attempts.iter().for_each(|(call, _)| self.calls.request_stop(*call, &text));
         }
         match verb {
@@ -300,20 +301,10 @@ impl Core {
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };
         let thread = open.thread.clone();
         let text = running.and_then(|running| running.stop_reason.clone());
-        let text = text.unwrap_or_else(|| stop_text(&ListenerName::operator(), ""));
+        let by_operator = || ended_by_operator("cancelled", &ListenerName::operator(), "");
+        let text = text.unwrap_or_else(by_operator);
 
         step.begin_record(thread.root(), Input::Stop { call, attempt });
         self.close_all(step, &[call], |core, step, call| core.cancel_call(step, call, &text));
-    }
-}
-
-/// Returns the text for the caller of a call that the operator `by` has cancelled with a pause.
-/// `note` is the operator's note on the pause; empty if the operator gave none.
-fn stop_text(by: &ListenerName, note: &str) -> String {
-    let by = operator_phrase(by);
-    if note.is_empty() {
-        format!("cancelled by {by}")
-    } else {
-        format!("cancelled by {by}: {note}")
     }
 }

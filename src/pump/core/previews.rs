@@ -21,7 +21,6 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::ErrorCode;
 use crate::thread::{Call, Fact, Input, Map, Verdict};
-use crate::trace::SpanId;
 
 /// Requests for previews that are in flight or queued. Rebuilt after every boot from the held
 /// calls, never recorded.
@@ -121,12 +120,18 @@ impl Previews {
 }
 
 impl Core {
+    /// Returns the time that a listener has for a preview. Returns `None` if the listener declares
+    /// no previews, or is not in the config.
+    fn preview_time(&self, listener: &ListenerName) -> Option<Duration> {
+        self.contracts.get(listener).and_then(|contract| contract.previews)
+    }
+
     /// Requests the preview of a call that is held for an approval. Does nothing if the listener
     /// declares no previews, or if the preview or its failure is already recorded.
     pub(super) fn request_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.awaits_preview()) else { return };
         let listener = open.callee.clone();
-        let Some(time) = self.contracts.get(&listener).and_then(|c| c.previews) else { return };
+        let Some(time) = self.preview_time(&listener) else { return };
         if self.previews.is_requested(&listener, call) {
             return;
         }
@@ -143,8 +148,7 @@ impl Core {
     /// a preview. A request on which the listener works goes on.
     pub(super) fn update_preview_request(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let contract = self.contracts.get(&open.callee);
-        let gives_none = contract.is_none_or(|contract| contract.previews.is_none());
+        let gives_none = self.preview_time(&open.callee).is_none();
         if gives_none && self.previews.is_queued(&open.callee, call) {
             self.previews.remove_queued(call);
         } else {
@@ -178,21 +182,11 @@ impl Core {
         let attempt = Attempt::preview(self.state.epoch);
         let listener = contract.name.clone();
         let thread = open.thread.clone();
-        let tree = self.state.tree(&thread);
-        let trace = tree.and_then(|tree| tree.trace.as_deref());
         let delivery = Delivery {
-            listener: listener.clone(),
-            call,
-            thread: thread.clone(),
-            attempt,
             messages: open.pending.iter().map(|p| &p.message).cloned().collect(),
-            fresh: open.pending.len(),
-            position: tree.map_or(step.position, |tree| tree.head),
-            trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
             timeout: contract.previews.unwrap_or_default(),
             preview: DeliveryPreview::Requested,
-            source: None,
-            uncounted: Vec::new(),
+            ..self.delivery(step, &listener, open, attempt)
         };
 
         self.scheduler.start(&listener);
@@ -305,8 +299,7 @@ impl Core {
             return step.effect(Effect::Alarm { at: deadline, alarm });
         }
 
-        let time = self.contracts.get(&listener).and_then(|c| c.previews);
-        let time = time.unwrap_or(Duration::ZERO).as_secs_f64();
+        let time = self.preview_time(&listener).unwrap_or(Duration::ZERO).as_secs_f64();
         let reason = if self.previews.in_flight.contains_key(&call) {
             format!("{listener} gave none within {time} s")
         } else {
@@ -321,7 +314,7 @@ impl Core {
     /// Sets a new deadline for a preview whose request could not be sent during a pause.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let time = self.contracts.get(&open.callee).and_then(|contract| contract.previews);
+        let time = self.preview_time(&open.callee);
         let Some(time) = time.filter(|_| self.previews.is_queued(&open.callee, call)) else {
             return;
         };

@@ -1,17 +1,16 @@
 //! Primitives: requests of listeners to the core, such as to spawn a thread or to set a timer. The
 //! core answers a primitive in the same step.
 
-use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
 use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
-use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor, When};
-use crate::thread::{Allotment, Call, Fact, TimerEnd};
+use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor};
+use crate::thread::{Allotment, Call, Fact};
 use crate::xml::findings::TextLocation;
 
 impl Core {
@@ -180,57 +179,16 @@ impl Core {
         self.answer(step, ask, &CorePayload::ContextCleared { kept });
     }
 
-    fn set_timer(
+    pub(super) fn answer(
         &mut self,
         step: &mut Step,
         ask: &PrimitiveRequest<'_>,
-        when: When,
-        label: Option<String>,
+        answer: &CorePayload,
     ) {
-        let call = ask.context.call;
-        let timers = self.state.call(call).map_or(0, |open| open.timers);
-        if timers >= limits::TIMERS_PER_CALL_MAX {
-            let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
-            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
-        }
-
-        let latest = step.time.plus(limits::TIMER_MAX);
-        let (fires_at, at) = match when {
-            When::After(after) => (step.time.plus(after), false),
-            When::At(at) => (at, true),
-        };
-
-        let fires_at = fires_at.clamp(step.time, latest);
-        let timer = TimerId(step.next_id());
-        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
-        self.count_timers(call);
-        step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
-        self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
-    }
-
-    fn cancel_timer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, timer_id: &str) {
-        let tree = self.state.tree(&ask.context.thread);
-        let found = tree.and_then(|tree| {
-            let mut timers = tree.timers.iter();
-            timers.find(|(id, timer)| timer.call == ask.context.call && id.to_string() == timer_id)
-        });
-        match found.map(|(timer, set)| (*timer, set.label.clone())) {
-            Some((timer, label)) => {
-                self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
-                self.count_timers(ask.context.call);
-                self.answer(step, ask, &CorePayload::TimerCancelled { timer, label });
-            }
-            None => {
-                self.answer_error(step, ask, ErrorCode::UnknownTimer, "you have no such timer");
-            }
-        }
-    }
-
-    fn answer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, answer: &CorePayload) {
         self.send_core_payload(step, ask.context.call, Some(ask.request), answer);
     }
 
-    fn answer_error(
+    pub(super) fn answer_error(
         &mut self,
         step: &mut Step,
         ask: &PrimitiveRequest<'_>,
@@ -253,8 +211,8 @@ const NOTHING_TO_WAIT_FOR: &str = "no thread or timer of this call is unfinished
     thread that an earlier call opened ends no wait, and is shown in the first turn after it came";
 
 /// A primitive that the core is answering.
-struct PrimitiveRequest<'a> {
-    context: &'a OutcomeContext,
+pub(super) struct PrimitiveRequest<'a> {
+    pub context: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
 }

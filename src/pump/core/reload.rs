@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::event::{Alarm, CoreConfig, Effect, Event, ReloadRequest};
+use super::event::{Alarm, CoreConfig, Effect, Event, OperatorRuling, ReloadRequest};
 use super::{CORE_VERSION, Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Contracts};
@@ -63,7 +63,7 @@ impl Core {
         self.schedules = schedules;
         self.config = digest;
 
-        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+        step.effect(Effect::Ruled { ticket, ruling: OperatorRuling::Plain(Ok(())) });
         self.record_action(step, action);
         let epoch = self.state.epoch;
         let core_version = CORE_VERSION;

@@ -15,6 +15,7 @@ use super::retries::RetryOrder;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::pump::gate::{Checked, Gate};
+use crate::system::MODEL_TURN;
 use crate::thread::{
     Decision, DecisionOrigin, Fact, ForkAction, Input, RecalledResult, Record, RecordedAnswer,
     RetryAction, Verdict,
@@ -254,7 +255,7 @@ fn with_note(record: &Record, turn: Turn) -> Turn {
     let is_note = |message: &&Message| {
         message.kind == MessageKind::Note
             && message.from.is_core()
-            && *message.name.local == *"model-turn"
+            && *message.name.local == *MODEL_TURN
     };
     let note = messages(record).find(is_note);
     Turn { note: note.map_or_else(String::new, |m| m.payload.as_str().to_owned()), ..turn }

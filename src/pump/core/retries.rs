@@ -6,7 +6,8 @@
 
 use uuid::Uuid;
 
-use super::event::Effect;
+use super::budgets::NO_MESSAGE_LEFT;
+use super::event::{Effect, OperatorRuling};
 use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::submit::ClientRequest;
@@ -69,7 +70,8 @@ impl Core {
         let unrecorded =
             self.earlier_retry(&action).or_else(|| self.unconfirmed(&action, &payload));
         if let Some(ruling) = unrecorded {
-            return step.effect(Effect::RetryRuled { ticket, ruling });
+            let ruling = OperatorRuling::Retry(ruling);
+            return step.effect(Effect::Ruled { ticket, ruling });
         }
 
         let origin = action.origin.clone().unwrap_or_default();
@@ -105,7 +107,7 @@ impl Core {
                 RetryRuling::Refused(refusal)
             }
         };
-        step.effects.insert(0, Effect::RetryRuled { ticket, ruling });
+        step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Retry(ruling) });
     }
 
     /// Returns the ruling on the retry of a message that was retried before. Returns `None` if the
@@ -195,10 +197,9 @@ impl Core {
         let renews = self.renews(&client, root);
         if let Some(tree) = self.state.tree(root)
             && !renews
-            && tree.request_usage().messages.saturating_add(tree.held)
-                >= self.budgets.limits.messages
+            && self.budgets.has_no_message_left(tree, 0)
         {
-            return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
+            return refused(RefusalRule::BudgetSpent, NO_MESSAGE_LEFT);
         }
         let denied = if renews { self.denied_depth(root) } else { self.cannot_spawn(root) };
         if let Some(text) = denied.filter(|_| !self.is_client(&action.sender)) {
@@ -245,17 +246,12 @@ impl Core {
         let RetryPlace { client, peers } = place;
         let thread = self.open_retry_thread(step, action, client);
         let report = ActionReport {
-            action: "retry",
-            by: by.clone(),
-            uid: None,
-            login: None,
-            host: None,
             thread: Some(action.source.clone()),
-            reason: None,
             details: vec![
                 ("message".to_owned(), action.message.to_string()),
                 ("record".to_owned(), action.record.to_string()),
             ],
+            ..ActionReport::new("retry", by.clone())
         };
         let core = ListenerName::core();
         let cause = self.system_note(step, &thread, &core, &CorePayload::OperatorAction(report));
@@ -292,7 +288,7 @@ impl Core {
     ) -> ThreadId {
         let root = action.thread.clone();
         if self.state.thread(&root).is_none() {
-            self.open_thread_for(step, &root, client);
+            self.open_thread(step, &root, client);
         } else if self.renews(client, &root) {
             self.fact(step, Fact::Renewed { by: client.clone() });
         }
@@ -301,17 +297,7 @@ impl Core {
         }
 
         let child = root.child(&self.free_label(&root, Some(RETRY_LABEL.to_owned())));
-        self.open_thread_for(step, &child, client);
+        self.open_thread(step, &child, client);
         child
-    }
-
-    fn open_thread_for(&mut self, step: &mut Step, thread: &ThreadId, client: &ListenerName) {
-        let opened = Fact::ThreadOpened {
-            thread: thread.clone(),
-            by: client.clone(),
-            bound: None,
-            allotment: None,
-        };
-        self.fact(step, opened);
     }
 }

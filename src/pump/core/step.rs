@@ -128,6 +128,14 @@ impl Core {
         step.facts.push(fact);
     }
 
+    /// Opens a thread that is bound to no call and has no allotment. `by` is the sender that opens
+    /// it.
+    pub(super) fn open_thread(&mut self, step: &mut Step, thread: &ThreadId, by: &ListenerName) {
+        let thread = thread.clone();
+        let by = by.clone();
+        self.fact(step, Fact::ThreadOpened { thread, by, bound: None, allotment: None });
+    }
+
     /// Gives a message its id, its time and its number in the thread. Records the message and adds
     /// it to the state.
     pub(super) fn accept(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {

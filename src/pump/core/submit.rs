@@ -1,5 +1,6 @@
 //! Submissions: payloads of clients for a new thread, or for a thread that the client opened.
 
+use super::budgets::NO_MESSAGE_LEFT;
 use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
 use super::refusals::refusal_of;
@@ -115,10 +116,9 @@ impl Core {
 
         if let Some(tree) = self.state.tree(&thread)
             && !self.renews(&submission.client, &thread)
-            && tree.request_usage().messages.saturating_add(tree.held)
-                >= self.budgets.limits.messages
+            && self.budgets.has_no_message_left(tree, 0)
         {
-            return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
+            return refused(RefusalRule::BudgetSpent, NO_MESSAGE_LEFT);
         }
 
         Ok((checked.clone(), thread, peers))
@@ -266,15 +266,7 @@ impl Core {
             self.fact(step, Fact::KeyExpired { client: by.clone(), key });
         }
         if self.state.thread(&thread).is_none() {
-            self.fact(
-                step,
-                Fact::ThreadOpened {
-                    thread: thread.clone(),
-                    by: by.clone(),
-                    bound: None,
-                    allotment: None,
-                },
-            );
+            self.open_thread(step, &thread, &by);
         } else if self.renews(&by, &thread) {
             self.fact(step, Fact::Renewed { by: by.clone() });
         }

@@ -133,6 +133,11 @@ const CHANGES: &[(u32, &str)] = &[
          `sess-organism` is cancelled; a turn has one final; each result of a group in another thread \
          names its listener; and the end of a tree's wall time ends its open calls",
     ),
+    (
+        60,
+        "the open runs of a workflow that the config no longer has share the smallest limits of their \
+         definitions as their budget, in place of none",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -7,19 +7,20 @@ use crate::thread::{Input, Record};
 
 /// Logs each attempt that failed or timed out according to these durable records. Ignores attempts
 /// that had ended before, such as those that are stopped after a cancellation. Must be called
-/// before `meter` counts the records and their effects, because `meter` then forgets the attempts.
-pub(super) fn warn_of_failed_attempts(records: &[Record], meter: &MetricsRecorder) {
+/// before `metrics` counts the records and their effects, because `metrics` then forgets the
+/// attempts.
+pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecorder) {
     for record in records {
         match &record.input {
             Input::Failed { listener, call, attempt, failure } => {
                 let is_in_flight =
-                    attempt.is_preview() || meter.listener_of(*call, *attempt).is_some();
+                    attempt.is_preview() || metrics.listener_of(*call, *attempt).is_some();
                 if is_in_flight && is_of_listener(failure) {
                     tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
                 }
             }
             Input::Deadline { call, attempt } => {
-                let Some(listener) = meter.listener_of(*call, *attempt) else { continue };
+                let Some(listener) = metrics.listener_of(*call, *attempt) else { continue };
                 tracing::warn!(
                     %listener, %call, %attempt,
                     "the attempt timed out: neither an answer nor a heartbeat came in time"

@@ -26,7 +26,7 @@ impl Pump {
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
         let rest = self.journal.rest();
-        let patience = next.map_or(rest, |at| self.watch.wait_until(at)).min(rest);
+        let patience = next.map_or(rest, |at| self.clock.wait_until(at)).min(rest);
         let next_up = self.waiters.take_deferred().map_or_else(|| self.inbox.try_recv(), Ok);
         let first = match next_up {
             Ok(command) => Ok(command),
@@ -54,7 +54,7 @@ impl Pump {
             self.alarms.remove_ended(|call| self.core.has_timers(call));
         }
 
-        let now = self.watch.now();
+        let now = self.clock.now();
         let due = self.alarms.due(now, self.core.is_full());
         batch.extend(due.into_iter().map(|alarm| PumpCommand::Event(Event::Alarm(alarm))));
         let counts = self.busy.take_due(now);
@@ -94,19 +94,19 @@ impl Pump {
             // one, so its success proves nothing about the time in between.
             let requested_at = since_boot();
             self.persist(|journal| journal.write(&mut records).map(drop))?;
-            self.lead.record_acknowledgement(requested_at);
-            self.meter.record_written(&records, self.core.state());
-            // Ordering rule: the effects of a time-out make the meter forget the attempt.
+            self.proof.record_acknowledgement(requested_at);
+            self.metrics.record_written(&records, self.core.state());
+            // Ordering rule: the effects of a time-out make the metrics forget the attempt.
             // In a test case, whose clock is frozen, failures are part of the case.
-            if !self.watch.is_frozen() {
-                warn_of_failed_attempts(&records, &self.meter);
+            if !self.clock.is_frozen() {
+                warn_of_failed_attempts(&records, &self.metrics);
             }
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
             self.perform_all(early)?;
             self.persist(|journal| journal.show(&records))?;
             self.recorded.send_replace(Position(self.journal.next().0.saturating_sub(1)));
-            self.meter.count_records(&records);
+            self.metrics.count_records(&records);
         }
 
         self.perform_all(effects)
@@ -153,7 +153,7 @@ impl Pump {
                 Ok(()) => break,
                 Err(error) if error.is_passing() && !self.waiters.is_stopping() => {
                     has_waited = true;
-                    self.meter.counts().set_obstacle(Some(&error));
+                    self.metrics.counts().set_obstacle(Some(&error));
                     self.wait_out(&error);
                 }
                 Err(error) => return Err(error),
@@ -161,8 +161,8 @@ impl Pump {
         }
 
         if has_waited {
-            self.meter.counts().set_obstacle(None);
-            self.watch.was_kept(since);
+            self.metrics.counts().set_obstacle(None);
+            self.clock.was_kept(since);
         }
 
         Ok(())
@@ -179,7 +179,7 @@ impl Pump {
                 Ok(PumpCommand::Submit(submit)) if !mutant("take-while-full") => {
                     let client = submit.submission.client.clone();
                     if submit.refuse(error) == RefusalRule::Busy {
-                        self.busy.count(&client, self.watch.now());
+                        self.busy.count(&client, self.clock.now());
                     }
                 }
                 Ok(PumpCommand::Stop) => self.waiters.stop(),

@@ -23,7 +23,7 @@ use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
     CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
-    PauseChange, PauseRuling, Receipt, RetryOrder, RetryRuling, Submission, Target,
+    OperatorRuling, PauseChange, PauseRuling, Receipt, RetryOrder, RetryRuling, Submission, Target,
 };
 use crate::system::AlertReport;
 use crate::thread::{
@@ -45,56 +45,16 @@ pub struct CallCompletion {
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// A decision on a held call, and the channel to the caller that waits for the pump's ruling.
-pub(in crate::pump) struct Decide {
-    pub decision: CallDecision,
-    pub ruling: oneshot::Sender<Result<(), Refusal>>,
-    pub permit: InboxPermit,
-}
-
-/// A cancellation, and the channel to the caller that waits until the cancellation is durable.
-pub(in crate::pump) struct Cancel {
-    pub cancellation: Cancellation,
-    pub ruling: oneshot::Sender<Result<(), Refusal>>,
-    pub permit: InboxPermit,
-}
-
-/// A request to pause or to resume, and the channel to the caller that waits until the action is
-/// durable.
-pub(in crate::pump) struct ChangePause {
-    pub request: PauseChange,
-    pub ruling: oneshot::Sender<PauseRuling>,
-    pub permit: InboxPermit,
-}
-
-/// A request to retry a message, and the channel to the caller that waits until the retry is
-/// durable.
-pub(in crate::pump) struct RetryCommand {
-    pub order: RetryOrder,
-    pub ruling: oneshot::Sender<RetryRuling>,
-    pub permit: InboxPermit,
-}
-
-/// A request to fork a thread, and the channel to the caller that waits until the fork is durable.
-pub(in crate::pump) struct Fork {
-    pub order: ForkOrder,
-    pub ruling: oneshot::Sender<ForkRuling>,
-    pub permit: InboxPermit,
-}
-
-/// An operator's action, and the channel to the caller that waits until the action is durable.
-pub(in crate::pump) struct Act {
+/// A request of an operator or of the alert monitor, and the channel to the caller that waits for
+/// the pump's ruling.
+pub(in crate::pump) struct OperatorRequest {
+    pub event: Event,
+    /// Identifies the caller that waits for the ruling. The event contains the same ticket.
     pub ticket: Uuid,
-    pub action: OperatorAction,
-    pub done: oneshot::Sender<Result<(), Refusal>>,
-}
-
-/// A report about an alert, and the channel to the alert monitor, which waits until the report is
-/// durable.
-pub(in crate::pump) struct RecordAlert {
-    pub ticket: Uuid,
-    pub report: AlertReport,
-    pub done: oneshot::Sender<Result<(), Refusal>>,
+    pub ruling: oneshot::Sender<OperatorRuling>,
+    /// Permit of the inbox; `None` for a request that does not count towards the bound of the
+    /// inbox.
+    pub permit: Option<InboxPermit>,
 }
 
 /// A request to reserve the cost of a model call, and the channel to the agent that waits for the
@@ -166,7 +126,7 @@ fn long_key(text: &[u8]) -> Refusal {
 pub struct Handle {
     outbox: Sender<PumpCommand>,
     gates: SharedGate,
-    intake: SubmissionLimiter,
+    limiter: SubmissionLimiter,
     inbox: InboxBound,
     busy: BusyCounter,
     recorded: watch::Receiver<Position>,
@@ -200,11 +160,11 @@ impl Handle {
         busy: BusyCounter,
         recorded: watch::Receiver<Position>,
     ) -> Self {
-        let intake = SubmissionLimiter::default();
+        let limiter = SubmissionLimiter::default();
         let inbox = InboxBound::default();
         let tracer = SpanTracer::default();
         let live = Arc::default();
-        Self { outbox, gates, intake, inbox, busy, recorded, tracer, live }
+        Self { outbox, gates, limiter, inbox, busy, recorded, tracer, live }
     }
 
     /// Returns the live channel of this pump, which shows what model calls do at present.
@@ -277,8 +237,8 @@ impl Handle {
             };
 
         let turn = match &target {
-            Target::Thread { id } => Some(self.intake.turn(client, id).await),
-            Target::New { .. } => self.intake.try_new_thread(client),
+            Target::Thread { id } => Some(self.limiter.turn(client, id).await),
+            Target::New { .. } => self.limiter.try_new_thread(client),
         };
 
         let Some(turn) = turn else {
@@ -350,6 +310,32 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
+    /// Sends a request to the pump. Returns the channel on which the pump's ruling arrives. `event`
+    /// makes the event of the request from the ticket of the waiting caller.
+    fn request(
+        &self,
+        permit: Option<InboxPermit>,
+        event: impl FnOnce(Uuid) -> Event,
+    ) -> Result<oneshot::Receiver<OperatorRuling>, PumpStopped> {
+        let (ruling, ruled) = oneshot::channel();
+        let ticket = Uuid::now_v7();
+        let event = event(ticket);
+        let request = Box::new(OperatorRequest { event, ticket, ruling, permit });
+        self.outbox.send(PumpCommand::Operate(request)).map_err(|_| PumpStopped)?;
+        Ok(ruled)
+    }
+
+    /// Sends a request to the pump, and waits for the pump's ruling. The ruling is of the kind that
+    /// belongs to the request.
+    async fn ruling(
+        &self,
+        permit: Option<InboxPermit>,
+        event: impl FnOnce(Uuid) -> Event,
+    ) -> Result<OperatorRuling, PumpStopped> {
+        let ruled = self.request(permit, event)?;
+        ruled.await.map_err(|_| PumpStopped)
+    }
+
     /// Cancels all open calls in a thread and its subthreads. Returns once the cancellation is
     /// durable. If the cancellation is refused, returns the reason.
     pub async fn cancel(
@@ -362,23 +348,20 @@ impl Handle {
             return Ok(Err(busy(reason.as_bytes(), INBOX_FULL)));
         };
 
-        let (ruling, ruled) = oneshot::channel();
-        let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
-        let cancel = Box::new(Cancel { cancellation, ruling, permit });
-        self.outbox.send(PumpCommand::Cancel(cancel)).map_err(|_| PumpStopped)?;
-        ruled.await.map_err(|_| PumpStopped)
+        let event = |ticket| Event::Cancel(Cancellation { ticket, thread, reason, origin });
+        let ruling = self.ruling(Some(permit), event).await?;
+        let OperatorRuling::Plain(ruling) = ruling else { return Err(PumpStopped) };
+        Ok(ruling)
     }
 
     /// Carries out a pause or a resume. Returns once the action is durable. If the inbox is full,
     /// waits instead of refusing the request, because a flood of submissions is a reason to pause.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
-        let permit = self.inbox.permit().await.ok_or(PumpStopped)?;
-
-        let (ruling, ruled) = oneshot::channel();
-        let request = PauseChange { ticket: Uuid::now_v7(), action };
-        let pause = Box::new(ChangePause { request, ruling, permit });
-        self.outbox.send(PumpCommand::Pause(pause)).map_err(|_| PumpStopped)?;
-        ruled.await.map_err(|_| PumpStopped)
+        let permit = self.inbox_permit().await?;
+        let event = |ticket| Event::Pause(PauseChange { ticket, action });
+        let ruling = self.ruling(Some(permit), event).await?;
+        let OperatorRuling::Pause(ruling) = ruling else { return Err(PumpStopped) };
+        Ok(ruling)
     }
 
     /// Forks a thread. Checks the payload of the first request at the gate. Returns once the fork
@@ -399,20 +382,17 @@ impl Handle {
         let payload = match (&mut action.request, payload) {
             (Some(request), Some(text)) => {
                 let checked = gate.check(&request.sender, text);
-                request.verdict = match &checked {
-                    Ok(checked) => Verdict::Passed(checked.payload().digest),
-                    Err(refusal) => Verdict::Refused(refusal.digest),
-                };
+                request.verdict = Verdict::from(&checked);
                 Some(checked)
             }
             _ => None,
         };
 
-        let (ruling, ruled) = oneshot::channel();
-        let order = ForkOrder { ticket: Uuid::now_v7(), action, threads, work, payload };
-        let fork = Box::new(Fork { order, ruling, permit });
-        self.outbox.send(PumpCommand::Fork(fork)).map_err(|_| PumpStopped)?;
-        ruled.await.map_err(|_| PumpStopped)
+        let event =
+            |ticket| Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload }));
+        let ruling = self.ruling(Some(permit), event).await?;
+        let OperatorRuling::Fork(ruling) = ruling else { return Err(PumpStopped) };
+        Ok(ruling)
     }
 
     /// Returns the contracts of the config in force.
@@ -434,16 +414,12 @@ impl Handle {
 
         let (gate, _) = self.gates.current();
         let payload = gate.check(&action.sender, payload);
-        action.verdict = match &payload {
-            Ok(checked) => Verdict::Passed(checked.payload().digest),
-            Err(refusal) => Verdict::Refused(refusal.digest),
-        };
+        action.verdict = Verdict::from(&payload);
 
-        let (ruling, ruled) = oneshot::channel();
-        let order = RetryOrder { ticket: Uuid::now_v7(), action, payload };
-        let retry = Box::new(RetryCommand { order, ruling, permit });
-        self.outbox.send(PumpCommand::Retry(retry)).map_err(|_| PumpStopped)?;
-        ruled.await.map_err(|_| PumpStopped)
+        let event = |ticket| Event::RetryMessage(Box::new(RetryOrder { ticket, action, payload }));
+        let ruling = self.ruling(Some(permit), event).await?;
+        let OperatorRuling::Retry(ruling) = ruling else { return Err(PumpStopped) };
+        Ok(ruling)
     }
 
     /// Reports to the pump the result of a call in the source of a fork. `result` is `None` if the
@@ -471,12 +447,11 @@ impl Handle {
             return Ok(Err(busy(message.to_string().as_bytes(), INBOX_FULL)));
         };
 
-        let (ruling, ruled) = oneshot::channel();
-        let ticket = Uuid::now_v7();
-        let decision = CallDecision { ticket, message, decision, origin };
-        let decide = Box::new(Decide { decision, ruling, permit });
-        self.outbox.send(PumpCommand::Decide(decide)).map_err(|_| PumpStopped)?;
-        ruled.await.map_err(|_| PumpStopped)
+        let event =
+            |ticket| Event::Decide(Box::new(CallDecision { ticket, message, decision, origin }));
+        let ruling = self.ruling(Some(permit), event).await?;
+        let OperatorRuling::Plain(ruling) = ruling else { return Err(PumpStopped) };
+        Ok(ruling)
     }
 
     /// Checks an answer at the gate, with the human listener as its sender.
@@ -488,10 +463,7 @@ impl Handle {
 
     /// Records an operator's action on the organism itself. Returns once the record is durable.
     pub async fn record_action(&self, action: OperatorAction) -> Result<(), PumpStopped> {
-        let (done, recorded) = oneshot::channel();
-        let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
-        self.outbox.send(PumpCommand::Act(act)).map_err(|_| PumpStopped)?;
-        recorded.await.map(drop).map_err(|_| PumpStopped)
+        self.ruling(None, |ticket| Event::Operator { ticket, action }).await.map(drop)
     }
 
     /// Records a report about an alert. The returned future waits until the record is durable.
@@ -499,13 +471,8 @@ impl Handle {
         &self,
         report: AlertReport,
     ) -> impl Future<Output = Result<(), PumpStopped>> + Send + use<> {
-        let (done, recorded) = oneshot::channel();
-        let alert = Box::new(RecordAlert { ticket: Uuid::now_v7(), report, done });
-        let sent = self.outbox.send(PumpCommand::Alert(alert)).map_err(|_| PumpStopped);
-        async move {
-            sent?;
-            recorded.await.map(drop).map_err(|_| PumpStopped)
-        }
+        let sent = self.request(None, |ticket| Event::Alert { ticket, report });
+        async move { sent?.await.map(drop).map_err(|_| PumpStopped) }
     }
 
     /// Stops accepting submissions, waits for the end of the deliveries in flight, and closes the

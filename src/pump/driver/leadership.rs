@@ -35,7 +35,7 @@ impl Pump {
     /// enough. Must be called directly before each delivery: another pump can then take over before
     /// the delivery only if this process is frozen between the check and the delivery.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
-        if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
+        if self.proof.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());
         }
 
@@ -44,7 +44,7 @@ impl Pump {
             asked_at = since_boot();
             journal.verify_lead()
         })?;
-        self.lead.record_acknowledgement(asked_at);
+        self.proof.record_acknowledgement(asked_at);
         Ok(())
     }
 }
@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn a_proof_of_leading_holds_for_a_while_after_the_question() {
-        let mut lead = LeadershipProof::default();
+        let mut proof = LeadershipProof::default();
         let asked_at = Duration::from_secs(60);
-        lead.record_acknowledgement(asked_at);
-        assert!(lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY));
-        assert!(!lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY * 2));
+        proof.record_acknowledgement(asked_at);
+        assert!(proof.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY));
+        assert!(!proof.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY * 2));
     }
 }

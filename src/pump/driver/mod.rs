@@ -72,15 +72,10 @@ use waiters::Waiters;
 pub(super) enum PumpCommand {
     Event(Event),
     Submit(Box<handle::Submit>),
-    Decide(Box<handle::Decide>),
-    Cancel(Box<handle::Cancel>),
-    Pause(Box<handle::ChangePause>),
-    Fork(Box<handle::Fork>),
-    Retry(Box<handle::RetryCommand>),
+    /// Processes a request whose sender waits for the pump's ruling.
+    Operate(Box<handle::OperatorRequest>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
-    Act(Box<handle::Act>),
-    Alert(Box<handle::RecordAlert>),
     /// Handles the deadlines that have passed. The pump queues this command when a deadline passes,
     /// behind all commands that are already in the inbox.
     Deadlines,
@@ -130,7 +125,7 @@ pub struct Pump {
     /// Queries of the present batch of commands, which the pump answers when the batch's records
     /// are durable.
     queries: Vec<PumpQuery>,
-    watch: PumpClock,
+    clock: PumpClock,
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
@@ -138,8 +133,8 @@ pub struct Pump {
     /// latest position, so a slow reader delays nothing. A reader may miss intermediate positions,
     /// but needs only the latest.
     recorded: tokio::sync::watch::Sender<Position>,
-    lead: LeadershipProof,
-    meter: MetricsRecorder,
+    proof: LeadershipProof,
+    metrics: MetricsRecorder,
     /// Inputs of the model calls in the present batch, such as system prompts. The pump stores them
     /// before the records of the batch.
     inputs: Vec<String>,
@@ -172,9 +167,9 @@ impl Pump {
         let waiters = Waiters::default();
         let hosts = Map::default();
         let unflushed_hosts = Vec::new();
-        let watch = PumpClock::start(core.state().time);
+        let clock = PumpClock::start(core.state().time);
         let heartbeats = PendingHeartbeats::default();
-        let meter =
+        let metrics =
             MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts, journal.proof())));
 
         Self {
@@ -194,13 +189,13 @@ impl Pump {
             is_deadline_queued: false,
             waiters,
             queries: Vec::new(),
-            watch,
+            clock,
             heartbeats,
             arrivals: Arrivals::default(),
             busy,
             recorded,
-            lead: LeadershipProof::default(),
-            meter,
+            proof: LeadershipProof::default(),
+            metrics,
             inputs: Vec::new(),
             kept: HashSet::new(),
             snapshots: None,
@@ -235,7 +230,7 @@ impl Pump {
     /// frozen clock.
     #[must_use]
     pub(crate) fn with_frozen_clock(mut self) -> Self {
-        self.watch.freeze();
+        self.clock.freeze();
         self
     }
 
@@ -251,7 +246,7 @@ impl Pump {
     /// Sends the pump's spans to this tracer.
     #[must_use]
     pub fn traced(mut self, tracer: SpanTracer) -> Self {
-        self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
+        self.metrics.trace(&tracer, &self.gate.contracts, self.core.state());
         self.handle.trace(tracer);
         self
     }
@@ -271,7 +266,7 @@ impl Pump {
 
     /// Returns the metrics of the pump. They remain readable after the pump's end.
     pub fn counts(&self) -> Arc<PumpMetrics> {
-        Arc::clone(self.meter.counts())
+        Arc::clone(self.metrics.counts())
     }
 
     pub fn host(&mut self, listener: ListenerName, host: Arc<dyn Host>) {
@@ -293,26 +288,26 @@ impl Pump {
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         // Discard uncounted time from before this start: the boot record accounts for it.
-        self.watch.now();
-        self.watch.standstill();
+        self.clock.now();
+        self.clock.standstill();
         let mut batch = vec![PumpCommand::Event(boot)];
 
         loop {
-            let now = self.watch.now();
+            let now = self.clock.now();
             // The standstill is stepped first, so that uncounted time expires no deadline.
-            if let Some(standstill) = self.watch.standstill() {
+            if let Some(standstill) = self.clock.standstill() {
                 batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }
-            self.meter.begins_to_step();
+            self.metrics.begins_to_step();
             let steps = self.step_all(now, batch.drain(..))?;
-            self.meter.record_step();
+            self.metrics.record_step();
             failpoint("stepped");
             self.commit(steps)?;
             self.answer_queries()?;
             self.reload_if_requested()?;
             // Ordering rule: after the effects of the batch, which read the state.
             self.core.let_rest();
-            self.meter.update_gauges(&self.core, &*self.journal);
+            self.metrics.update_gauges(&self.core, &*self.journal);
             if let Some(snapshots) = &mut self.snapshots {
                 snapshots.announce(self.journal.last_checkpoint());
             }
@@ -324,7 +319,7 @@ impl Pump {
                         "stopped with open work: {left}; it continues at the next start"
                     );
                 }
-                let now = self.watch.now();
+                let now = self.clock.now();
                 let counts = self.busy.take_all().into_iter();
                 let counts = counts.map(|busy| PumpCommand::Event(Event::Busy(busy)));
                 let steps = self.step_all(now, counts)?;
@@ -448,7 +443,7 @@ impl Pump {
     }
 
     fn perform(&mut self, effect: Effect) {
-        self.meter.record_effect(&effect, self.core.state());
+        self.metrics.record_effect(&effect, self.core.state());
 
         match effect {
             Effect::Deliver(delivery) => {
@@ -468,7 +463,7 @@ impl Pump {
                 self.waiters.send_receipt(submission, receipt);
                 failpoint("after-receipt");
             }
-            Effect::CountBusy { client } => self.busy.count(&client, self.watch.now()),
+            Effect::CountBusy { client } => self.busy.count(&client, self.clock.now()),
             Effect::Result { call, how, messages } => {
                 failpoint("before-result");
                 self.waiters.complete(&CallCompletion { call, how, messages });
@@ -479,13 +474,6 @@ impl Pump {
                 self.waiters.watchers.notify(&CallWait { thread, call, listener, reason });
             }
             Effect::Ruled { ticket, ruling } => self.waiters.send_ruling(ticket, ruling),
-            Effect::PauseRuled { ticket, ruling } => {
-                self.waiters.send_pause_ruling(ticket, ruling);
-            }
-            Effect::ForkRuled { ticket, ruling } => self.waiters.send_fork_ruling(ticket, ruling),
-            Effect::RetryRuled { ticket, ruling } => {
-                self.waiters.send_retry_ruling(ticket, ruling);
-            }
             Effect::Recall(order) => self.recall(order),
             Effect::Reserved { call, attempt, answer } => {
                 self.waiters.answer_reservation(call, attempt, answer);

@@ -130,48 +130,48 @@ mod tests {
     /// Returns a clock that shows noon, and a function that reads this clock. The function takes
     /// the clock and three readings from the test: the time of the system clock, the uptime, and
     /// the time awake.
-    fn watch() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
+    fn clock() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
         let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
         let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
         let set = (noon(), start);
-        let watch = PumpClock { set, pulse, standstill, is_frozen: false };
-        let at = move |watch: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
+        let clock = PumpClock { set, pulse, standstill, is_frozen: false };
+        let at = move |clock: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
-            watch.at(system, ClockReading { awake, since_boot: start.since_boot + up })
+            clock.at(system, ClockReading { awake, since_boot: start.since_boot + up })
         };
 
-        (watch, at)
+        (clock, at)
     }
 
     #[test]
     fn a_clock_set_back_neither_turns_time_back_nor_stops_it() {
-        let (mut watch, at) = watch();
+        let (mut clock, at) = clock();
         let hour = HOUR;
-        assert_eq!(at(&mut watch, noon().plus(hour), hour, hour), noon().plus(hour), "in step");
-        let back = at(&mut watch, noon(), 2 * hour, 2 * hour);
+        assert_eq!(at(&mut clock, noon().plus(hour), hour, hour), noon().plus(hour), "in step");
+        let back = at(&mut clock, noon(), 2 * hour, 2 * hour);
         assert_eq!(back, noon().plus(2 * hour), "set back by two hours");
-        let behind = at(&mut watch, noon().plus(hour), 3 * hour, 3 * hour);
+        let behind = at(&mut clock, noon().plus(hour), 3 * hour, 3 * hour);
         assert_eq!(behind, noon().plus(3 * hour), "still behind");
-        assert_eq!(watch.standstill(), None);
+        assert_eq!(clock.standstill(), None);
     }
 
     #[test]
     fn a_clock_set_forward_is_followed_and_no_time_has_passed_by_that() {
-        let (mut watch, at) = watch();
-        let forward = at(&mut watch, noon().plus(9 * HOUR), HOUR, HOUR);
+        let (mut clock, at) = clock();
+        let forward = at(&mut clock, noon().plus(9 * HOUR), HOUR, HOUR);
         assert_eq!(forward, noon().plus(9 * HOUR));
         let expected = Standstill { stood: Duration::ZERO, stepped: 8 * HOUR };
-        assert_eq!(watch.standstill(), Some(expected));
-        assert_eq!(watch.standstill(), None, "once");
+        assert_eq!(clock.standstill(), Some(expected));
+        assert_eq!(clock.standstill(), None, "once");
     }
 
     #[test]
     fn a_machine_that_slept_is_not_one_whose_clock_was_set() {
-        let (mut watch, at) = watch();
-        at(&mut watch, noon().plus(9 * HOUR), 9 * HOUR, HOUR);
+        let (mut clock, at) = clock();
+        at(&mut clock, noon().plus(9 * HOUR), 9 * HOUR, HOUR);
         let expected = Standstill { stood: 8 * HOUR, stepped: Duration::ZERO };
-        assert_eq!(watch.standstill(), Some(expected));
+        assert_eq!(clock.standstill(), Some(expected));
     }
 
     #[test]
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn time_in_which_the_journal_took_nothing_is_a_standstill() {
-        let (mut watch, _) = watch();
+        let (mut clock, _) = clock();
         let since = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        watch.was_kept(since);
-        let stood = watch.standstill().unwrap().stood;
+        clock.was_kept(since);
+        let stood = clock.standstill().unwrap().stood;
         assert!(stood >= Duration::from_secs(10), "{stood:?}");
     }
 }

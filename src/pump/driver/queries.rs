@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::call_waits::{CallWait, CallWaitReason};
+use super::call_waits::{CallWait, CallWaitReason, WaitSender};
 use super::completions::{CompletionSender, Completions};
 use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Pump, PumpCommand};
@@ -14,7 +14,7 @@ use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
-use crate::thread::{Call, CallPreview, Hold};
+use crate::thread::{Call, CallPreview, Hold, Tree};
 
 pub(in crate::pump) enum PumpQuery {
     /// Registers a waiter for the completion of the call, if the call has not completed yet.
@@ -40,6 +40,8 @@ pub(in crate::pump) enum PumpQuery {
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
     /// Requests the calls of a thread's tree that are ready but not handed over.
     StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
+    /// Registers a client that watches the waiting calls of a thread's tree.
+    Watch { thread: ThreadId, waits: WaitSender, answer: oneshot::Sender<()> },
     /// Requests whether a thread's tree has no open call.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Requests the deliveries in flight, and the position of the next record.
@@ -56,6 +58,7 @@ impl PumpQuery {
             Self::Completion { thread, .. }
             | Self::TreeHead { thread, .. }
             | Self::StalledCalls { thread, .. }
+            | Self::Watch { thread, .. }
             | Self::TreeRest { thread, .. }
             | Self::TreeOpener { thread, .. } => Some(thread),
             Self::HeldThread { .. }
@@ -195,6 +198,12 @@ impl Handle {
         self.query(|answer| PumpQuery::StalledCalls { thread, answer }).await
     }
 
+    /// Registers a client that watches the waiting calls of a thread's tree. First reports the
+    /// calls of the tree that are held already.
+    pub async fn watch(&self, thread: ThreadId, waits: WaitSender) -> Result<(), PumpStopped> {
+        self.query(|answer| PumpQuery::Watch { thread, waits, answer }).await
+    }
+
     /// Whether a thread's tree has no open call.
     pub async fn is_at_rest(&self, thread: ThreadId) -> Result<bool, PumpStopped> {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
@@ -267,7 +276,7 @@ impl Pump {
                 is_open.send(open).ok();
             }
             PumpQuery::StalledCalls { thread, answer } => {
-                let stalled = self.core.stalled_calls(&thread, self.watch.now());
+                let stalled = self.core.stalled_calls(&thread, self.clock.now());
                 let waits = stalled.into_iter().map(|(call, reason)| CallWait {
                     thread: call.thread.clone(),
                     call: call.id,
@@ -275,6 +284,17 @@ impl Pump {
                     reason: CallWaitReason::Stalled(reason),
                 });
                 answer.send(waits.take(limits::CALL_WAITS_MAX).collect()).ok();
+            }
+            PumpQuery::Watch { thread, waits, answer } => {
+                let calls = state.tree(&thread).into_iter().flat_map(Tree::open_calls);
+                let mut held: Vec<_> = calls.filter_map(held_wait).collect();
+                held.sort_by_key(|wait| wait.call);
+                for wait in held {
+                    // The client of a full channel already has waits to show.
+                    waits.try_send(Box::new(wait)).ok();
+                }
+                self.waiters.watchers.add(&thread, waits);
+                answer.send(()).ok();
             }
             PumpQuery::TreeRest { thread, answer } => {
                 answer.send(state.tree(&thread).is_none_or(|tree| tree.calls.is_empty())).ok();
@@ -307,7 +327,7 @@ impl Pump {
     }
 
     fn pass_time(&mut self, next: Position) -> TimePassage {
-        if !self.watch.is_frozen() {
+        if !self.clock.is_frozen() {
             return TimePassage::NotFrozen;
         }
         if self.journal.next() != next {
@@ -318,8 +338,8 @@ impl Pump {
         let deadline = self.core.next_attempt_deadline();
         let scheduled = [deadline, self.alarms.next()].into_iter().flatten().min();
         let Some(at) = scheduled else { return TimePassage::NothingScheduled };
-        self.watch.skip_to(at);
-        let now = self.watch.now();
+        self.clock.skip_to(at);
+        let now = self.clock.now();
         // Queued before the reply, so that the caller's next query is answered after the deadline.
         self.queue_deadlines(now);
         TimePassage::Passed
@@ -369,4 +389,13 @@ impl Pump {
 
         Some(HeldRequest { request, hold: held.hold, until: held.until, why, preview })
     }
+}
+
+/// Returns the report of a held call to a client that watches the call's tree; `None` if the call
+/// is not held.
+fn held_wait(call: &Call) -> Option<CallWait> {
+    let reason = CallWaitReason::Held(call.held?.hold);
+    let thread = call.thread.clone();
+    let listener = call.callee.clone();
+    Some(CallWait { thread, call: call.id, listener, reason })
 }

@@ -16,7 +16,9 @@ use crate::envelope::Refusal;
 use crate::ids::{Attempt, CallId, Digest, ListenerName};
 use crate::journal::Error;
 use crate::mutant::mutant;
-use crate::pump::core::{CallDecision, CoreConfig, Event, ReloadRequest, Submission};
+use crate::pump::core::{
+    CallDecision, CoreConfig, Event, OperatorRuling, ReloadRequest, Submission,
+};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Map, OperatorAction};
 
@@ -44,7 +46,7 @@ pub(crate) struct ConfigExchange {
 /// durable.
 pub(in crate::pump) struct Reload {
     exchange: ConfigExchange,
-    done: oneshot::Sender<Result<(), Refusal>>,
+    done: oneshot::Sender<OperatorRuling>,
 }
 
 /// A host that a reload has replaced. The host gets no more deliveries, but still works on earlier
@@ -86,7 +88,7 @@ impl Pump {
         let attempts = attempts.filter(|_| !mutant("check-by-the-new-schemas"));
         self.gates.replace(gate.clone(), attempts);
         self.has_reloaded = true;
-        self.meter.set_contracts(&gate.contracts);
+        self.metrics.set_contracts(&gate.contracts);
         self.gate = gate;
         self.replace_hosts(hosts, &in_flight, &retire);
         switch();
@@ -96,13 +98,13 @@ impl Pump {
         let ticket = Uuid::now_v7();
         self.waiters.await_ruling(ticket, done);
 
-        let now = self.watch.now();
+        let now = self.clock.now();
         let mut position = self.journal.next();
-        self.meter.begins_to_step();
+        self.metrics.begins_to_step();
         let request = ReloadRequest { ticket, action, config: core, blobs };
         let event = Event::Reload(Box::new(request));
         let step = self.step(&mut position, now, event)?;
-        self.meter.record_step();
+        self.metrics.record_step();
         self.commit(vec![step])?;
         self.retire_idle_hosts();
         Ok(())
@@ -119,6 +121,11 @@ impl Pump {
             let now = self.hosts.get(&listener);
             if now.is_some_and(|now| Arc::ptr_eq(now, &host)) {
                 continue;
+            }
+            if let Some(now) = now
+                && host.has_left()
+            {
+                now.report_return();
             }
 
             let own = in_flight.iter().filter(|(call, attempt, of)| {

@@ -23,6 +23,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Event;
 use crate::pump::gate::Gate;
+use crate::system::MODEL_TURN;
 use crate::xml::element::Element;
 
 pub struct PumpSink {
@@ -119,7 +120,7 @@ fn note_of(
     };
 
     match gate.check_core(turn.note.as_bytes()) {
-        Ok((name, payload)) if *name.local == *"model-turn" && payload.as_str() == turn.note => {
+        Ok((name, payload)) if *name.local == *MODEL_TURN && payload.as_str() == turn.note => {
             if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
                 return Err("its turn is noted as another's".to_owned());
             }

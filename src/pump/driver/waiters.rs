@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::PumpCommand;
 use super::call_waits::{WaitSender, Watchers};
 use super::completions::CompletionSender;
-use super::handle::{Act, CallCompletion, RecordAlert, Reserve, Submit};
-use crate::envelope::{NotReserved, Refusal};
+use super::handle::{CallCompletion, OperatorRequest, Reserve, Submit};
+use crate::envelope::NotReserved;
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::limits;
-use crate::pump::core::{Event, ForkRuling, PauseRuling, Receipt, RetryRuling};
+use crate::pump::core::{Event, OperatorRuling, Receipt};
 use crate::thread::Map;
 
 #[derive(Default)]
@@ -24,10 +24,7 @@ pub(super) struct Waiters {
     /// Number of calls with waiters at which the next clean-up takes place. A clean-up removes the
     /// waiters of clients that have left.
     sweep_at: usize,
-    rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
-    pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
-    forks: Map<Uuid, oneshot::Sender<ForkRuling>>,
-    retries: Map<Uuid, oneshot::Sender<RetryRuling>>,
+    rulings: Map<Uuid, oneshot::Sender<OperatorRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch which calls of their tree wait.
     pub watchers: Watchers,
@@ -58,45 +55,16 @@ impl Waiters {
                 self.receipts.insert(submission.id, waiter);
                 Some(Event::Submit(Box::new(submission)))
             }
-            PumpCommand::Decide(decide) => {
-                drop(decide.permit);
-                self.rulings.insert(decide.decision.ticket, decide.ruling);
-                Some(Event::Decide(Box::new(decide.decision)))
-            }
-            PumpCommand::Cancel(cancel) => {
-                drop(cancel.permit);
-                self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
-                Some(Event::Cancel(cancel.cancellation))
-            }
-            PumpCommand::Pause(pause) => {
-                drop(pause.permit);
-                self.pauses.insert(pause.request.ticket, pause.ruling);
-                Some(Event::Pause(pause.request))
-            }
-            PumpCommand::Fork(fork) => {
-                drop(fork.permit);
-                self.forks.insert(fork.order.ticket, fork.ruling);
-                Some(Event::Fork(Box::new(fork.order)))
-            }
-            PumpCommand::Retry(retry) => {
-                drop(retry.permit);
-                self.retries.insert(retry.order.ticket, retry.ruling);
-                Some(Event::RetryMessage(Box::new(retry.order)))
+            PumpCommand::Operate(request) => {
+                let OperatorRequest { event, ticket, ruling, permit } = *request;
+                drop(permit);
+                self.await_ruling(ticket, ruling);
+                Some(event)
             }
             PumpCommand::Reserve(reserve) => {
                 let Reserve { call, attempt, reservation, answer } = *reserve;
                 self.reservations.insert((call, attempt), answer);
                 Some(Event::Reserve { call, attempt, reservation })
-            }
-            PumpCommand::Act(act) => {
-                let Act { ticket, action, done } = *act;
-                self.rulings.insert(ticket, done);
-                Some(Event::Operator { ticket, action })
-            }
-            PumpCommand::Alert(alert) => {
-                let RecordAlert { ticket, report, done } = *alert;
-                self.rulings.insert(ticket, done);
-                Some(Event::Alert { ticket, report })
             }
             PumpCommand::Drain { reason, done } => {
                 self.drained = Some(done);
@@ -116,7 +84,7 @@ impl Waiters {
 
     /// Registers a caller that waits for a ruling. The pump later reports the ruling under
     /// `ticket`.
-    pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<Result<(), Refusal>>) {
+    pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<OperatorRuling>) {
         self.rulings.insert(ticket, ruling);
     }
 
@@ -167,29 +135,8 @@ impl Waiters {
         waiter.receipt.send(receipt).ok();
     }
 
-    pub fn send_ruling(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
+    pub fn send_ruling(&mut self, ticket: Uuid, ruling: OperatorRuling) {
         if let Some(waiter) = self.rulings.remove(&ticket) {
-            // The send fails if the requester has left. The ruling is recorded.
-            waiter.send(ruling).ok();
-        }
-    }
-
-    pub fn send_pause_ruling(&mut self, ticket: Uuid, ruling: PauseRuling) {
-        if let Some(waiter) = self.pauses.remove(&ticket) {
-            // The send fails if the requester has left. The ruling is recorded.
-            waiter.send(ruling).ok();
-        }
-    }
-
-    pub fn send_retry_ruling(&mut self, ticket: Uuid, ruling: RetryRuling) {
-        if let Some(waiter) = self.retries.remove(&ticket) {
-            // The send fails if the requester has left. The ruling is recorded.
-            waiter.send(ruling).ok();
-        }
-    }
-
-    pub fn send_fork_ruling(&mut self, ticket: Uuid, ruling: ForkRuling) {
-        if let Some(waiter) = self.forks.remove(&ticket) {
             // The send fails if the requester has left. The ruling is recorded.
             waiter.send(ruling).ok();
         }

@@ -20,8 +20,8 @@ use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::{event_of, reload_of};
 use organism::pump::core::{
     Alarm, CallDecision, CallRecollection, Cancellation, Core, CoreConfig, Effect, Event,
-    ForkOrder, ForkRuling, GatedAnswer, PauseChange, PauseRuling, RecallOrder, Receipt,
-    ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
+    ForkOrder, ForkRuling, GatedAnswer, OperatorRuling, PauseChange, PauseRuling, RecallOrder,
+    Receipt, ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
 };
 use organism::pump::gate::{Checked, Gate};
 use organism::pump::{ResidencyLimits, ResidentCore};
@@ -406,20 +406,7 @@ impl World {
                     let twice = self.results.insert(call, (how, messages));
                     assert!(twice.is_none(), "a second result for {call}");
                 }
-                Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
-                Effect::PauseRuled { ruling, .. } => self.pause_ruling = Some(ruling),
-                Effect::ForkRuled { ruling, .. } => {
-                    if let ForkRuling::Forked { calls, .. } = &ruling {
-                        self.seen.known_to_clients.extend(calls);
-                    }
-                    self.fork_ruling = Some(ruling);
-                }
-                Effect::RetryRuled { ruling, .. } => {
-                    if let RetryRuling::Retried { calls, .. } = &ruling {
-                        self.seen.known_to_clients.extend(calls);
-                    }
-                    self.retry_ruling = Some(ruling);
-                }
+                Effect::Ruled { ruling, .. } => self.take_ruling(ruling),
                 Effect::Recall(order) => self.recalls.push_back(order),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
                 Effect::CountBusy { client } => self.busy.push(client),
@@ -433,6 +420,25 @@ impl World {
             self.check_record(&record);
             self.check_tree(&record.tree);
             self.records.push(record);
+        }
+    }
+
+    fn take_ruling(&mut self, ruling: OperatorRuling) {
+        match ruling {
+            OperatorRuling::Plain(ruling) => self.ruling = Some(ruling),
+            OperatorRuling::Pause(ruling) => self.pause_ruling = Some(ruling),
+            OperatorRuling::Fork(ruling) => {
+                if let ForkRuling::Forked { calls, .. } = &ruling {
+                    self.seen.known_to_clients.extend(calls);
+                }
+                self.fork_ruling = Some(ruling);
+            }
+            OperatorRuling::Retry(ruling) => {
+                if let RetryRuling::Retried { calls, .. } = &ruling {
+                    self.seen.known_to_clients.extend(calls);
+                }
+                self.retry_ruling = Some(ruling);
+            }
         }
     }
 

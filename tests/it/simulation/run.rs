@@ -11,8 +11,8 @@ use organism::envelope::{
 };
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
-    CallDecision, Cancellation, Effect, Event, GatedAnswer, PauseChange, Receipt, Submission,
-    Target,
+    CallDecision, Cancellation, Effect, Event, GatedAnswer, OperatorRuling, PauseChange, Receipt,
+    Submission, Target,
 };
 use organism::thread::{
     Decision, Hold, PauseAction, PauseTarget, PauseVerb, Record, client_result,
@@ -316,15 +316,12 @@ impl Simulation {
                 }
                 // No client waits for a cancellation.
                 Effect::Ruled { ticket, .. } if ticket.is_nil() => {}
-                Effect::Ruled { ticket, ruling } => {
+                Effect::Ruled { ticket, ruling: OperatorRuling::Plain(ruling) } => {
                     if !self.dice.strikes(Fault::RulingLost) {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::PauseRuled { .. }
-                | Effect::ForkRuled { .. }
-                | Effect::RetryRuled { .. }
-                | Effect::Recall(_) => {}
+                Effect::Ruled { .. } | Effect::Recall(_) => {}
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }

@@ -1,0 +1,50 @@
+//! Texts of the events of a thread. Each display of an event shows the same text.
+
+use super::timeline::SignedBy;
+use crate::envelope::{AttemptFailure, Spending};
+
+/// Describes the failure of an attempt in lines. If a model call made several requests, describes
+/// each failed request. Also states the tokens that were charged for the failed call, if any.
+pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
+    let mut lines = vec![failure.to_string()];
+    let AttemptFailure::Model { spent, tries, .. } = failure else { return lines };
+
+    let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
+    lines.extend(failed.filter(|_| tries.len() > 1));
+    if spent.tokens > 0 {
+        lines.push(format!("charged: {} tokens", spent.tokens));
+    }
+
+    lines
+}
+
+/// Returns the text for a model call without a recorded result: the process of the pump or of the
+/// agent has ended during the call. All tokens and money that the call had reserved are charged.
+pub fn charge_text(reserved: &Spending) -> String {
+    let Spending { tokens, money } = reserved;
+    let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
+    format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
+}
+
+/// States whose signature a decision has, and whether the signature is valid.
+pub fn signature_text(signed: &SignedBy) -> String {
+    let SignedBy { operator, key, holds } = signed;
+    let who = operator.as_ref().map_or("a signer without the right", |operator| operator.as_str());
+    let verdict = if *holds { "valid" } else { "INVALID" };
+    format!("signed by {who}, {key}: the signature is {verdict}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Money;
+
+    #[test]
+    fn a_charge_states_its_tokens_and_its_money() {
+        let charged = |money| charge_text(&Spending { tokens: 40, money: Money(money) });
+        let free = "its result is lost: all 40 tokens that it had reserved are charged";
+        assert_eq!(charged(0), free);
+        let paid = "its result is lost: all 40 tokens and 0.003 that it had reserved are charged";
+        assert_eq!(charged(3_000_000), paid);
+    }
+}
