@@ -25,6 +25,8 @@ pub(super) struct AnswerBuffer {
     /// Route of the latest request: its provider and its model. `None` before the first request.
     route: Option<ModelRoute>,
     is_under_way: bool,
+    /// Whether the stream of the current request's answer has begun.
+    has_begun: bool,
     /// Time at which the latest pause of the router ends; `None` if there was no pause. During a
     /// pause, the router sends no request.
     pause: Option<Instant>,
@@ -48,6 +50,7 @@ impl AnswerBuffer {
     /// Records that a request was sent to `route`.
     pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;
+        self.has_begun = false;
         self.route = Some(route);
         self.is_under_way = true;
     }
@@ -78,6 +81,11 @@ impl AnswerBuffer {
             AnswerChunk::Withheld(bytes) => {
                 self.is_under_way = true;
                 self.bytes = self.bytes.saturating_add(bytes);
+                return;
+            }
+            AnswerChunk::Begun => {
+                self.is_under_way = true;
+                self.has_begun = true;
                 return;
             }
             AnswerChunk::Waiting(..) | AnswerChunk::Queued => return,
@@ -115,7 +123,8 @@ impl AnswerBuffer {
     /// received, or if its stream had begun: the provider has read the prompt then. It is also
     /// charged if this program aborted the request, because the provider may still be working on it.
     pub fn fail(&mut self, error: &Error) {
-        let is_charged = self.bytes > 0 || error.is_broken_off() || error.has_stream();
+        let has_stream = self.has_begun || error.has_stream();
+        let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;
         self.lose(error.word(), is_charged);
     }
 
@@ -130,6 +139,7 @@ impl AnswerBuffer {
             return;
         }
         let Some(route) = self.route.clone() else { return };
+        self.has_begun = false;
         let bytes = std::mem::take(&mut self.bytes);
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
@@ -186,6 +196,11 @@ mod tests {
     /// Returns the tokens that are charged for a request that fails with `error` before any text of
     /// the answer has arrived.
     fn charged(error: fn(ModelRoute) -> Error) -> u64 {
+        charged_after(&[], error)
+    }
+
+    /// Returns the tokens that are charged for a request that fails with `error` after `chunks`.
+    fn charged_after(chunks: &[AnswerChunk<'_>], error: fn(ModelRoute) -> Error) -> u64 {
         let origin = RequestOrigin {
             agent: ListenerName::parse("helper").unwrap(),
             thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
@@ -205,6 +220,7 @@ mod tests {
         let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
         let mut buffer = AnswerBuffer::default();
         buffer.begin(route.clone());
+        chunks.iter().for_each(|chunk| buffer.keep(*chunk));
         buffer.fail(&error(route));
         let lost = buffer.lost(&ModelTerms::default(), &request);
         lost.map_or(0, |(usage, _)| usage.tokens_in)
@@ -216,5 +232,26 @@ mod tests {
         assert!(charged(|route| Error::InvalidEvent { route, detail: String::new() }) > 0);
         assert_eq!(charged(|route| Error::Cut { route, bytes: 0 }), 0);
         assert_eq!(charged(|route| Error::Empty { route, status: 200 }), 0);
+    }
+
+    #[test]
+    fn an_error_event_is_charged_if_the_stream_had_begun() {
+        let overloaded = |route| Error::Overloaded {
+            route,
+            status: 200,
+            message: String::new(),
+            retry_after: None,
+        };
+        assert_eq!(charged(overloaded), 0);
+        assert!(charged_after(&[AnswerChunk::Begun], overloaded) > 0);
+
+        let reported = |route| Error::Stream {
+            route,
+            kind: "api_error".to_owned(),
+            message: String::new(),
+            retried: true,
+        };
+        assert_eq!(charged(reported), 0);
+        assert!(charged_after(&[AnswerChunk::Begun], reported) > 0);
     }
 }

@@ -157,8 +157,10 @@ impl ModelAgent {
         };
 
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let inputs = self.inputs(&rendered, &answered.end.route);
-        let sent = SentDigests::of(&rendered.request, &inputs);
+        let route = &answered.end.route;
+        let inputs = self.inputs(&rendered, route);
+        let own_form = self.request_for(&rendered, &route.provider);
+        let sent = SentDigests::of(own_form.as_ref().unwrap_or(&rendered.request), &inputs);
         let note = self.note(
             delivery,
             &rendered,
@@ -185,7 +187,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns the inputs of a request to `route`, without the thread.
+    /// Returns the inputs of the turn's request to `route`, without the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -195,7 +197,7 @@ impl ModelAgent {
         TurnInputs {
             renderer: self.options.version.as_str().to_owned(),
             memory: self.options.memory,
-            native: rendered.native.clone(),
+            native: rendered.native.as_ref().map(|_| route.provider.clone()),
             system: system.clone(),
             tools: tools.clone(),
             tool_choice: *tool_choice,
@@ -256,13 +258,17 @@ impl ModelAgent {
         Ok(self.render(self.kept_memory(delivery), delivery)?.request)
     }
 
-    /// Renders the same request as [`ModelAgent::rendered`], and computes its size.
+    /// Renders the same request as [`ModelAgent::rendered`], and computes its size. If `provider`
+    /// is given, the request has the form for this provider.
     pub fn measured(
         &self,
         delivery: &Delivery,
+        provider: Option<&str>,
     ) -> Result<(ModelRequest, RequestSize), AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
+        let own_form = provider.and_then(|provider| self.request_for(&rendered, provider));
         let RenderedTurn { request, notice, .. } = rendered;
+        let request = own_form.unwrap_or(request);
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
     }
@@ -583,8 +589,9 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// The provider for which the request is rendered. Native calls that this provider wrote in
-    /// earlier turns become blocks of its API, together with their results. `None` if all native
+    /// The provider for which the request is rendered: that of the first route. Native calls that
+    /// this provider wrote in earlier turns become blocks of its API, together with their results.
+    /// Other providers get the form that [`ModelAgent::request_for`] returns. `None` if all native
     /// calls become XML.
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If

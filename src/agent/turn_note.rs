@@ -10,7 +10,7 @@ use crate::envelope::{Money, RouteTry};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
 use crate::limits;
 use crate::model::{OwnBlock, StopReason, TokenUsage, ToolCall};
-use crate::system;
+use crate::system::{self, MODEL_TURN};
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text, is_xml_char};
 use crate::xml::findings::Finding;
@@ -18,9 +18,6 @@ use crate::xml::findings::Finding;
 use super::ActionTransport;
 use super::protocol::ParsedToolCall;
 use super::protocol::feedback::REJECTED;
-
-/// Local name of the note, in the namespace of the core.
-pub const WORD: &str = "model-turn";
 
 /// The data of one model call, to be recorded in a note.
 #[derive(Debug, Clone)]
@@ -77,11 +74,11 @@ pub struct TurnNote<'a> {
 impl TurnNote<'_> {
     /// Writes the note as a payload.
     pub fn write(&self) -> String {
-        let mut out = format!("<{WORD} xmlns=\"{}\"", system::NAMESPACE);
+        let mut out = format!("<{MODEL_TURN} xmlns=\"{}\"", system::NAMESPACE);
         self.write_attributes(&mut out);
         self.write_content(&mut out);
         out.push_str("</");
-        out.push_str(WORD);
+        out.push_str(MODEL_TURN);
         out.push('>');
         out
     }

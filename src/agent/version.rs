@@ -32,16 +32,24 @@ pub enum RendererVersion {
     /// native call to a group of peers shows the answers of the peers in the order of the config.
     /// Earlier versions show them in the order in which they arrived.
     V9,
+    /// Tenth version of the renderer. It differs from the ninth in six rules. A message of the core
+    /// to another listener, and a message of another listener to itself, is shown like any message
+    /// between others. A fault in a `first` group is not shown if another peer of the group has
+    /// replied. An error reply with attributes or child elements is shown as a whole. A native call
+    /// that the core refused has the refusal as its result. A native call without an answer has an
+    /// error as its result. With `transport = "xml"`, the system prompt names the elements whose
+    /// content is XML, so that special characters in it must be escaped.
+    V10,
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V9;
+    pub const CURRENT: Self = Self::V10;
 
     /// All versions of the renderer that this program contains. The prompt of an old turn can be
     /// rendered again only if the turn's version is among them.
-    pub const ALL: [Self; 7] =
-        [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8, Self::V9];
+    pub const ALL: [Self; 8] =
+        [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8, Self::V9, Self::V10];
 
     /// Returns the name under which records state the version.
     pub const fn as_str(self) -> &'static str {
@@ -53,6 +61,7 @@ impl RendererVersion {
             Self::V7 => "7",
             Self::V8 => "8",
             Self::V9 => "9",
+            Self::V10 => "10",
         }
     }
 

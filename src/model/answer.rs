@@ -15,6 +15,8 @@ pub enum AnswerChunk<'a> {
     /// Number of bytes that have newly arrived but are passed on only at the end of the stream,
     /// such as the bytes of a native call.
     Withheld(usize),
+    /// The first event of the answer's stream has been read, so the provider has read the prompt.
+    Begun,
     /// No request is sent to the route until the given instant, because the provider requested a
     /// pause. This event is sent repeatedly during the pause.
     Waiting(&'a ModelRoute, Instant),

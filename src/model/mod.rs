@@ -36,7 +36,7 @@ pub use request::{
 pub use router::ModelRouter;
 pub use terms::{ModelTerms, RouteTerms, TokenPrice};
 pub use unasked_model::UnaskedModel;
-pub use wire::{WireSettings, plain_body};
+pub use wire::{WireSettings, block_json, plain_body};
 
 /// Future that resolves when a request may be sent. Fails with the reason if the request must not
 /// be sent.
@@ -52,6 +52,14 @@ pub trait CallAdmission: Send + Sync {
     /// [`Error::Exhausted`] if the route has already been tried `most` times. [`Error::NoBudget`]
     /// if the budget is spent. [`Error::NoPump`] if the pump has stopped.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
+
+    /// Returns the call's request in the form for `provider`, if this form differs from the form of
+    /// the request that the call got. The forms differ if the conversation contains native calls,
+    /// because only the provider that wrote them gets them as blocks of its API.
+    fn request_for(&self, provider: &str) -> Option<ModelRequest> {
+        let _ = provider;
+        None
+    }
 }
 
 /// A running model call. Dropping this future ends the call and closes the connection.

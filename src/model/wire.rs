@@ -39,7 +39,7 @@ impl WireSettings {
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, .. } = request;
     let messages = messages.iter().map(|message| {
-        let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
+        let blocks: Vec<Json> = message.blocks.iter().map(block_json).collect();
         json!({ "role": message.role.as_str(), "content": blocks })
     });
 
@@ -63,7 +63,8 @@ pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     body.to_string()
 }
 
-fn block(block: &ChatBlock) -> Json {
+/// Returns a block of a message as JSON that belongs to no provider.
+pub fn block_json(block: &ChatBlock) -> Json {
     match block {
         ChatBlock::Text(text) => json!({ "text": text }),
         ChatBlock::Call(call) => {

@@ -1,6 +1,6 @@
 //! Builds the schema model from the documents of a schema.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::link::LinkKind;
@@ -30,7 +30,32 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
         }
     }
 
+    inherit_types(&mut model);
     model
+}
+
+/// Gives each element of a substitution group that has no type of its own the type of the group's
+/// head.
+fn inherit_types(model: &mut SchemaModel) {
+    let mut open: Vec<QName> = model.substitutes.keys().cloned().collect();
+    let mut seen = HashSet::new();
+    while let Some(head) = open.pop() {
+        let kind = model.elements.get(&head).map(|declared| declared.kind.clone());
+        let Some(kind) = kind.filter(|kind| !matches!(kind, TypeRef::Anything)) else { continue };
+        if !seen.insert(head.clone()) {
+            continue;
+        }
+
+        for name in model.substitutes.get(&head).into_iter().flatten() {
+            // A member may be the head of another group, and its own members take its type.
+            open.push(name.clone());
+            // No other reference to the declaration exists yet.
+            let declared = model.elements.get_mut(name).and_then(Arc::get_mut);
+            if let Some(declared) = declared.filter(|own| matches!(own.kind, TypeRef::Anything)) {
+                declared.kind = kind.clone();
+            }
+        }
+    }
 }
 
 /// Returns the documents of a schema that must be read, each with the namespace of its definitions.

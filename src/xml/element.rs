@@ -67,7 +67,7 @@ pub enum Node {
 }
 
 /// The content of an element as XML text, with the namespace bindings that the text depends on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verbatim {
     /// The content as well-formed XML text.
     pub xml: String,
@@ -126,14 +126,6 @@ impl Element {
     #[must_use]
     pub fn with_child(mut self, child: Self) -> Self {
         self.content.push(Node::Element(child));
-        self
-    }
-
-    /// Replaces the whole content by `xml`, which must be well-formed and must declare each
-    /// namespace prefix that it uses.
-    #[must_use]
-    pub fn with_verbatim(mut self, xml: impl Into<String>) -> Self {
-        self.verbatim = Some(Box::new(Verbatim { xml: xml.into(), ..Verbatim::default() }));
         self
     }
 

@@ -21,11 +21,11 @@ pub fn payload(element: &Element) -> String {
     writer.out
 }
 
-/// Writes only the content of an element. The surrounding text must declare the element's namespace
-/// as the default namespace.
-pub fn content(element: &Element) -> String {
+/// Writes only the content of an element. The surrounding text must declare `default` as the
+/// default namespace.
+pub fn content(element: &Element, default: &str) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfAttributes);
-    writer.write_content(element);
+    writer.write_content(element, default);
     writer.out
 }
 
@@ -64,15 +64,16 @@ impl ElementWriter {
         }
 
         self.out.push('>');
-        self.write_content(element);
+        self.write_content(element, element.name.namespace());
         let _ = write!(self.out, "</{local}>");
     }
 
-    fn write_content(&mut self, element: &Element) {
+    /// Writes the content of an element. `default` is the default namespace that is in force.
+    fn write_content(&mut self, element: &Element, default: &str) {
         for node in &element.content {
             match node {
                 Node::Text(text) => self.out.push_str(&escape_text(text)),
-                Node::Element(child) => self.write_element(child, element.name.namespace()),
+                Node::Element(child) => self.write_element(child, default),
             }
         }
     }
@@ -152,7 +153,7 @@ mod tests {
 
         let mut outer = Element::new(QName::new(Some("urn:t"), "o"));
         outer.content.push(Node::Element(inner));
-        let written = content(&outer);
+        let written = content(&outer, "urn:t");
         assert_eq!(written, "<t k=\"1\" xmlns:a1=\"urn:x\" a1:y=\"2\"/>");
     }
 }

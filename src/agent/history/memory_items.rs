@@ -35,10 +35,9 @@ pub(super) struct MemoryItems {
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item; `None` while the list is empty.
     last: Option<Place>,
-    /// Counts of changes to earlier items: how often the window was cleared, and how many messages
-    /// were replaced by placeholders. If new records increase one of these counts, all items are
-    /// computed again.
-    changes: (usize, usize),
+    /// Counts of changes to earlier items, as [`changes`] returns them. If new records increase one
+    /// of these counts, all items are computed again.
+    changes: [usize; 3],
 }
 
 /// Sort key of an item: its journal position, whether it is a turn, and its `seq`. For a turn, the
@@ -130,7 +129,8 @@ impl MemoryItems {
     fn push(&mut self, fold: &ThreadFold, places: &[PlacedItem<'_>]) {
         let turns = places.iter().filter(|place| place.is_model_text).map(|place| place.seq);
         self.shown_turns.extend(turns);
-        let shown = places.iter().map(|place| place.shown(fold, &self.shown_turns));
+        let version = self.version;
+        let shown = places.iter().map(|place| place.shown(fold, &self.shown_turns, version));
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
@@ -160,6 +160,11 @@ impl MemoryItems {
         let mut places = Vec::with_capacity(fold.seen.len() - self.seen + turns.len());
         for index in waited.into_iter().chain(self.seen..fold.seen.len()) {
             let Some((recorded, message)) = fold.seen.get(index) else { continue };
+            // Before the tenth version of the renderer, prompts showed these faults.
+            let is_void = fold.void_faults.contains(&message.id);
+            if is_void && self.version >= RendererVersion::V10 {
+                continue;
+            }
             let mut at = *recorded;
             if message.kind == MessageKind::Call && message.to == *fold.agent() {
                 // A request that had to wait is shown at the first delivery of its call, and not
@@ -198,10 +203,10 @@ impl MemoryItems {
     }
 }
 
-/// Counts the changes to earlier items: how often the window was cleared, and how many messages
-/// were replaced by placeholders.
-fn changes(fold: &ThreadFold) -> (usize, usize) {
-    (fold.windows.len(), fold.left_out.len())
+/// Counts the changes to earlier items: how often the window was cleared, how many messages were
+/// replaced by placeholders, and how many faults of groups were dropped.
+fn changes(fold: &ThreadFold) -> [usize; 3] {
+    [fold.windows.len(), fold.left_out.len(), fold.void_faults.len()]
 }
 
 /// An item of an agent's memory, with the values by which the items are sorted.
@@ -232,30 +237,35 @@ impl PlacedItem<'_> {
         }
     }
 
-    /// Returns the item as the agent sees it. `shown_turns` lists the turns in the window.
+    /// Returns the item as the agent sees it. `shown_turns` lists the turns in the window, and
+    /// `version` is the renderer version of the prompt.
     fn shown(
         &self,
         fold: &ThreadFold,
         shown_turns: &HashSet<u64, foldhash::fast::RandomState>,
+        version: RendererVersion,
     ) -> MemoryItem {
         let message = match &self.item {
             PlacedContent::ModelText(text) => return MemoryItem::ModelText(Arc::clone(text)),
             PlacedContent::ThreadMessage(message) => *message,
         };
-        let ThreadFold { calls, results, refusals, left_out, .. } = fold;
+        let ThreadFold { calls, results, refused_requests, refusals, left_out, .. } = fold;
         let is_shown = |turn: u64| shown_turns.contains(&turn);
 
         // The call that the message answers.
         let answered = message.cause.and_then(|cause| calls.get(&cause));
         let answers = answered.map(|call| AnsweredCall {
             name: call.name.clone(),
-            group: call.group,
+            group: call.group.is_some(),
             in_window: is_shown(call.turn),
         });
 
         // The message is the result of a native call, or of the call that this native call became.
         let of_call = || answered.and_then(|call| Some((call.turn, call.native?)));
-        let native = results.get(&message.id).copied().or_else(of_call);
+        // Before the tenth version of the renderer, a request that the core refused had no result.
+        let refused = refused_requests.get(&message.id);
+        let refused = refused.filter(|_| version >= RendererVersion::V10);
+        let native = results.get(&message.id).or(refused).copied().or_else(of_call);
 
         // A message of the agent to itself stands for the result of its own action: `recorded`.
         let own = || calls.get(&message.id).filter(|_| message.kind == MessageKind::Own);

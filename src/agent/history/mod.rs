@@ -71,6 +71,9 @@ pub struct RecordedToolCall {
     pub call: ToolCall,
     /// The recorded payload; `None` if the native call was refused.
     pub payload: Option<String>,
+    /// Whether the payload opened a call, so that its receiver owes the agent a result. False for
+    /// notes, for replies, and for messages of the agent to itself.
+    pub is_owed: bool,
 }
 
 /// A message of the thread, with the call that the message answers, if known.

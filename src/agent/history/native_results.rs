@@ -2,7 +2,7 @@
 //! for each native call. The same digest is in the message that was made from the call, or in the
 //! call's refusal.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{RecordedToolCall, shown_text};
 use crate::agent::protocol::ParsedToolCall;
@@ -18,8 +18,13 @@ pub(super) struct CallOutcomes {
     /// For each message of the agent that was made from a native call, the index of the native
     /// call.
     sent: HashMap<MessageId, usize>,
+    /// The native calls that opened calls, as indices.
+    owed: HashSet<usize>,
     /// For each message that reports a refusal, the index of the refused native call.
     refused: HashMap<MessageId, usize>,
+    /// For each message that reports the refusal of a request to the core, the index of the native
+    /// call that made the request. The request itself was accepted before the core refused it.
+    refused_requests: HashMap<MessageId, usize>,
 }
 
 impl CallOutcomes {
@@ -44,6 +49,10 @@ impl CallOutcomes {
         let mut group: Option<(CallId, usize)> = None;
         let mut refusal: Option<usize> = None;
 
+        // The last accepted message that was made from a native call, and the refusal of it.
+        let mut last_sent: Option<(Digest, usize)> = None;
+        let mut refused_request: Option<usize> = None;
+
         for fact in facts {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.from == *agent => {
@@ -56,17 +65,26 @@ impl CallOutcomes {
                     }
                     group = leg.map(|leg| (leg, at));
                     outcomes.sent.insert(message.id, at);
+                    last_sent = Some((message.payload.digest, at));
+                    if message.kind == MessageKind::Call {
+                        outcomes.owed.insert(at);
+                    }
                 }
                 Fact::Refused { sender, refusal: refused, .. }
                     if sender == agent && !refused.is_of_inner_payload() =>
                 {
                     refusal = take(refused.digest);
+                    let sent = last_sent.filter(|(digest, _)| *digest == refused.digest);
+                    refused_request = sent.map(|(_, at)| at).filter(|_| refusal.is_none());
                 }
                 Fact::Accepted { message, .. }
                     if message.from.is_core() && message.kind == MessageKind::System =>
                 {
                     if let Some(at) = refusal.take() {
                         outcomes.refused.insert(message.id, at);
+                    }
+                    if let Some(at) = refused_request.take() {
+                        outcomes.refused_requests.insert(message.id, at);
                     }
                 }
                 _ => {}
@@ -88,8 +106,19 @@ impl CallOutcomes {
         self.refused.get(&message).copied()
     }
 
+    /// Returns the index of the native call whose request the core refused with the message.
+    /// Returns `None` for any other message.
+    pub fn refused_request_of(&self, message: MessageId) -> Option<usize> {
+        self.refused_requests.get(&message).copied()
+    }
+
     pub fn with_payloads(self, calls: Vec<ParsedToolCall>) -> Vec<RecordedToolCall> {
-        let both = calls.into_iter().zip(self.payloads);
-        both.map(|(made, payload)| RecordedToolCall { call: made.call, payload }).collect()
+        let Self { payloads, owed, .. } = self;
+        let both = calls.into_iter().zip(payloads).enumerate();
+        let recorded = both.map(|(at, (made, payload))| {
+            let is_owed = owed.contains(&at);
+            RecordedToolCall { call: made.call, payload, is_owed }
+        });
+        recorded.collect()
     }
 }

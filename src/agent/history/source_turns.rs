@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::agent::turn_note::{self, PastTurn};
+use crate::agent::turn_note::PastTurn;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
+use crate::system::MODEL_TURN;
 use crate::thread::{Fact, Record};
 use crate::xml::element::Element;
 
@@ -86,7 +87,7 @@ impl SourceTurns {
             for message in messages {
                 let payload = message.payload.as_str();
                 self.timers.extend(TimerNames::read(message, agent));
-                if is_core(&message.name, turn_note::WORD) {
+                if is_core(&message.name, MODEL_TURN) {
                     let past = PastTurn::read(payload).filter(|past| past.agent == *agent);
                     turn = past.map(|past| (message.id, past));
                 } else if message.from == *agent && message.kind == MessageKind::Note {

@@ -4,16 +4,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::contract::{GoalRoles, goal_name, read_goal_answer};
-use crate::envelope::{Message, MessageKind};
+use crate::contract::{Gather, GoalRoles, goal_name, read_goal_answer};
+use crate::envelope::{Disposition, Message, MessageKind};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::system::MODEL_TURN;
 use crate::thread::{Fact, Record};
 
 use super::action_order::ActionIndices;
 use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
+use super::transfer::is_reply_to;
 use super::{AgentMemory, ModelText, TimerNames, is_core, shown_message, states_fork};
-use crate::agent::turn_note::{self, PastTurn};
+use crate::agent::turn_note::PastTurn;
 use crate::agent::{MemoryScope, RendererVersion};
 
 /// A table whose keys are message ids.
@@ -32,6 +34,9 @@ pub struct ThreadFold {
     /// Approximate size in memory, in bytes.
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
+    /// The call of each turn of the agent, oldest first. Contains redacted turns, too, whose texts
+    /// are lost.
+    taken: Vec<CallId>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
@@ -39,6 +44,13 @@ pub struct ThreadFold {
     /// reports of refusals. The value identifies the native call: the `seq` of a turn, and the
     /// index of the call among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
+    /// Messages that report the refusal of a request to the core, which a native call has made. The
+    /// value identifies the native call, as in `results`.
+    pub(super) refused_requests: ByMessage<(u64, usize)>,
+    /// Faults of legs of `first` groups. A leg is one of the agent's calls to the peers of a group.
+    leg_faults: HashSet<MessageId>,
+    /// Those of `leg_faults` that never counted, because another leg of the group has replied.
+    pub(super) void_faults: HashSet<MessageId>,
     /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
     /// turn, and the index of the action in that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
@@ -67,7 +79,8 @@ pub(super) struct OwnTurn {
 
 pub(super) struct OwnCall {
     pub name: PayloadName,
-    pub group: bool,
+    /// How the results of a group of peers are gathered; `None` if the call went to a single peer.
+    pub group: Option<Gather>,
     /// `seq` of the turn in which the agent opened the call.
     pub turn: u64,
     /// The native call from which this call was made, as an index into the native calls of the
@@ -96,9 +109,13 @@ impl ThreadFold {
             up_to: Position(0),
             bytes: 0,
             turns: Vec::new(),
+            taken: Vec::new(),
             seen: Vec::new(),
             calls: ByMessage::default(),
             results: ByMessage::default(),
+            refused_requests: ByMessage::default(),
+            leg_faults: HashSet::new(),
+            void_faults: HashSet::new(),
             refusals: ByMessage::default(),
             left_out: HashSet::new(),
             windows: Vec::new(),
@@ -152,6 +169,9 @@ impl ThreadFold {
         }
         self.up_to = record.position;
         let turn = record.facts.iter().find_map(|fact| self.own_turn(fact, record));
+        // The end of a call cancels faults, too. Only beside a reply, the group has another result.
+        let is_reply = |fact| is_reply_to(fact, &self.agent, &self.thread);
+        let has_reply = record.facts.iter().any(is_reply);
 
         for fact in &record.facts {
             match fact {
@@ -161,8 +181,14 @@ impl ThreadFold {
                     if message.kind == MessageKind::Call && message.to == self.agent {
                         self.requests.insert(message.id, Arc::clone(message));
                     }
-                    let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
-                    self.note(record.position, message, group, turn.as_ref());
+                    let group = opening.as_ref().and_then(|opening| opening.group);
+                    let gather = group.map(|(_, gather)| gather);
+                    self.note(record.position, message, gather, turn.as_ref());
+                }
+                Fact::Disposed { message, how: Disposition::Cancelled }
+                    if has_reply && self.leg_faults.contains(message) =>
+                {
+                    self.void_faults.insert(*message);
                 }
                 Fact::Window { agent, thread, before, kept }
                     if *agent == self.agent && *thread == self.thread =>
@@ -183,7 +209,7 @@ impl ThreadFold {
 
     fn own_turn(&self, fact: &Fact, record: &Record) -> Option<TurnRecord> {
         let Fact::Accepted { message, .. } = fact else { return None };
-        if message.thread != self.thread || !is_core(&message.name, turn_note::WORD) {
+        if message.thread != self.thread || !is_core(&message.name, MODEL_TURN) {
             return None;
         }
 
@@ -207,6 +233,7 @@ impl ThreadFold {
         let own_bytes = own.iter().map(|block| block.json.len());
         self.bytes += ITEM_BYTES + raw.len() + payloads.chain(own_bytes).sum::<usize>();
         self.left_out.extend(left_out);
+        self.taken.push(call);
         let text = Arc::new(ModelText { turn: seq, raw, provider, calls, own });
         self.turns.push(OwnTurn { call, position, text });
     }
@@ -215,11 +242,13 @@ impl ThreadFold {
         &mut self,
         position: Position,
         message: &Arc<Message>,
-        group: bool,
+        group: Option<Gather>,
         turn: Option<&TurnRecord>,
     ) {
         // Only the agent that took a turn sees its raw text. Other agents see the payloads.
-        if is_core(&message.name, turn_note::WORD) {
+        if is_core(&message.name, MODEL_TURN) {
+            let is_redacted = message.payload.is_redacted() && message.to == self.agent;
+            self.taken.extend(message.call.filter(|_| is_redacted));
             return;
         }
 
@@ -248,9 +277,21 @@ impl ThreadFold {
         }
 
         if let Some(turn) = turn
+            && let Some(native) = turn.outcomes.refused_request_of(message.id)
+        {
+            self.refused_requests.insert(message.id, (turn.seq, native));
+        }
+
+        if let Some(turn) = turn
             && let Some(place) = turn.places.of_refusal(message.id)
         {
             self.refusals.insert(message.id, (turn.seq, place));
+        }
+
+        let answered = message.cause.and_then(|cause| self.calls.get(&cause));
+        let is_of_first = answered.is_some_and(|call| call.group == Some(Gather::First));
+        if is_of_first && message.kind == MessageKind::System {
+            self.leg_faults.insert(message.id);
         }
 
         if own || message.to == self.agent || self.scope == MemoryScope::Thread {
@@ -261,7 +302,7 @@ impl ThreadFold {
 
     /// Returns for each turn of the agent, oldest first, the call in which the agent took the turn.
     pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
-        self.turns.iter().map(|turn| turn.call)
+        self.taken.iter().copied()
     }
 
     /// Returns the timers that the agent set after the position `after`, oldest first.
@@ -287,8 +328,8 @@ impl ThreadFold {
 
         let mut memory = AgentMemory {
             items: items.items(),
-            turns: count(self.turns.len()),
-            iterations: count(self.turns.iter().filter(|turn| turn.call == call).count()),
+            turns: count(self.taken.len()),
+            iterations: count(self.turn_calls().filter(|taken| *taken == call).count()),
             acted: self.acted.contains(&call),
             began: self.began,
             ..AgentMemory::default()

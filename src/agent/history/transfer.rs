@@ -4,13 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::envelope::Message;
+use crate::envelope::{Disposition, Message, MessageKind};
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::mutant::mutant;
+use crate::system::MODEL_TURN;
 use crate::thread::{Fact, Input, Record};
 
 use super::{is_core, states_fork};
-use crate::agent::turn_note::{self, PastTurn};
+use crate::agent::turn_note::PastTurn;
 
 /// One line of JSON: the parts of one record that an agent's memory needs.
 #[derive(Serialize, Deserialize)]
@@ -28,14 +29,17 @@ struct TransferLine {
 /// Encodes for `agent` the records of `thread`, as lines of JSON. The lines contain the messages of
 /// the thread, and the agent's own turns with their results, but no model text of other agents.
 /// From other threads of the tree, the lines contain only the agent's own messages and the refusals
-/// of its payloads.
+/// of its payloads. Beside a reply to the agent, the lines name the messages that the reply has
+/// cancelled.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
+        let has_reply = record.facts.iter().any(|fact| is_reply_to(fact, agent, thread));
         let concerns = |fact: &&Fact| {
             let is_hidden =
                 matches!(fact, Fact::Accepted { message, .. } if states_fork(message, record));
-            !is_hidden && concerns(fact, agent, thread)
+            let is_void = matches!(fact, Fact::Disposed { how: Disposition::Cancelled, .. });
+            !is_hidden && (concerns(fact, agent, thread) || (is_void && has_reply))
         };
         let facts: Vec<Fact> = record.facts.iter().filter(concerns).cloned().collect();
         if facts.is_empty() {
@@ -63,9 +67,22 @@ fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
     }
 }
 
+/// Whether the fact is a reply to `agent` in `thread`. The first reply to a `first` group of calls
+/// cancels the faults of the group's other calls.
+pub(super) fn is_reply_to(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
+    let Fact::Accepted { message, .. } = fact else { return false };
+    message.kind == MessageKind::Reply && message.to == *agent && message.thread == *thread
+}
+
 fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
-    let is_turn = is_core(&message.name, turn_note::WORD);
-    is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
+    if !is_core(&message.name, MODEL_TURN) {
+        return false;
+    }
+    // The agent counts its redacted turns, whose texts are lost.
+    if message.payload.is_redacted() {
+        return message.to != *agent;
+    }
+    PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
 /// Creates a record of the thread at the given position. Its list of facts is empty, and the caller

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::agent::MemoryScope;
-use crate::agent::turn_note::{self, PastTurn};
+use crate::agent::turn_note::PastTurn;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::MessageId;
+use crate::system::MODEL_TURN;
 use crate::thread::{Fact, Record};
 
 use super::thread_fold::ThreadFold;
@@ -38,11 +39,19 @@ pub enum UnseenReason {
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.
     TextOfAnother,
+    /// The message is the fault of a peer in a `first` group, and another peer has replied.
+    Cancelled,
 }
 
 impl UnseenReason {
-    pub const ALL: [Self; 5] =
-        [Self::Cleared, Self::DidNotFit, Self::AmongOthers, Self::Waiting, Self::TextOfAnother];
+    pub const ALL: [Self; 6] = [
+        Self::Cleared,
+        Self::DidNotFit,
+        Self::AmongOthers,
+        Self::Waiting,
+        Self::TextOfAnother,
+        Self::Cancelled,
+    ];
 }
 
 /// The messages and turns that a prompt shows.
@@ -109,7 +118,7 @@ fn reason(
     shown: &ShownItems,
     message: &Message,
 ) -> Option<UnseenReason> {
-    if is_core(&message.name, turn_note::WORD) {
+    if is_core(&message.name, MODEL_TURN) {
         let agent = PastTurn::read(message.payload.as_str()).map(|turn| turn.agent);
         let is_own = agent.is_some_and(|agent| agent == *view.agent);
         if !is_own {
@@ -126,6 +135,7 @@ fn reason(
     match shown.messages.get(&message.id) {
         Some(false) => return None,
         Some(true) => return Some(UnseenReason::DidNotFit),
+        None if fold.void_faults.contains(&message.id) => return Some(UnseenReason::Cancelled),
         None => {}
     }
     let is_of_agent = message.from == *view.agent || message.to == *view.agent;

@@ -218,6 +218,11 @@ impl AgentFinals {
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
+    /// Whether the schema of the payload `name` accepts `payload`.
+    pub fn is_valid(&self, name: &PayloadName, payload: &str) -> bool {
+        self.schemas.validate(name, payload.as_bytes()).is_ok()
+    }
+
     /// Makes the final payload that contains the given report.
     pub fn write(&self, report: &str, place: TextLocation) -> Result<TurnAction, Finding> {
         let nowhere = || {
@@ -253,13 +258,23 @@ impl AgentFinals {
     /// Converts the JSON arguments of a native call to the JSON form of the final payload `name`.
     /// The arguments match the schema that [`AgentFinals::parameters`] returns. If the agent's
     /// reports are JSON, the model may write the report as any JSON value. The function then
-    /// converts the report to a string, because a final payload contains its report as text.
+    /// converts the report to a string, because a final payload contains its report as text. A
+    /// report that is a string already stays as it is, if the string contains a valid report as
+    /// JSON text, or if no report may be a string.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
+        let is_fitting =
+            |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());
+        let is_text = |report: &Json| {
+            let inner = report.as_str().map(serde_json::from_str::<Json>);
+            let is_json = inner.and_then(Result::ok).is_some_and(|inner| is_fitting(&inner));
+            report.is_string() && (is_json || !is_fitting(report))
+        };
+
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {
             let mut json: Json = serde_json::from_str(arguments).ok()?;
             let place = json.as_object_mut()?.get_mut(&key)?;
-            if !place.is_string() {
+            if !is_text(place) {
                 *place = Json::String(place.to_string());
             }
             Some(json.to_string())

@@ -143,7 +143,7 @@ impl TurnReader<'_> {
         let Self { protocol, grammar, slots, extractor } = self;
         let tools = &protocol.tools;
         let finals = &protocol.prompt_input.finals;
-        let extraction = extractor.finish();
+        let extraction = protocol.end_extraction(extractor, end.stop);
         let mut sorted = ParsedItems::default();
         sorted.add_reasoning(reasoning);
         let thoughts = sorted.reading.notes.len();
@@ -225,6 +225,13 @@ impl AgentProtocol {
     /// Whether the agent has a final payload that can contain a plain-text report.
     pub fn has_text_final(&self) -> bool {
         self.prompt_input.finals.of_text().is_some()
+    }
+
+    /// Ends the extraction of a turn with the stop reason `stop`.
+    fn end_extraction(&self, extractor: Extractor, stop: StopReason) -> Extraction {
+        // The slots of the other transports have the turn's nonce, so their close tags are certain.
+        let is_xml = self.transport() == ActionTransport::Xml;
+        if is_xml && stop.is_cut() { extractor.finish_cut_off() } else { extractor.finish() }
     }
 
     /// Returns the location of each payload in the model's text. If the schema refuses the payload,

@@ -2,11 +2,14 @@
 //! the agent's call.
 
 use super::finals::AgentFinals;
-use super::parse_turn::ParsedItems;
+use super::parse_turn::{ParsedItems, is_note};
 use super::xml_final::TurnSlots;
+use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::mutant::mutant;
-use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
+use crate::xml::extract::{
+    ActionGrammar, ExtractCode, ExtractedAction, ExtractedItem, Extraction, near_miss,
+};
 use crate::xml::findings::{Finding, TextLocation};
 
 /// Whether an item of a turn is part of the answer. Text is always part of the answer. An unknown
@@ -26,7 +29,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 }
 
 /// Ends the agent's call with the text of a turn. Does nothing if the text is empty, if the model
-/// did not end the answer normally, or if the turn contains an action, a refusal or a finding.
+/// did not end the answer normally, or if the turn contains an action, a refusal, a finding, or a
+/// note that its schema refuses. HTML such as `<progress value="7"/>` has the name of a note.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,
@@ -35,7 +39,12 @@ pub(super) fn take(
     stop: StopReason,
 ) {
     let is_thought = |notice: &Finding| notice.code == ExtractCode::ActionInReasoning.as_str();
+    let is_bad_note = |action: &ExtractedAction| {
+        let name = PayloadName::from(action.name());
+        is_note(&name) && !finals.is_valid(&name, &action.payload())
+    };
     let is_clean = sorted.reading.feedback.is_empty()
+        && !extraction.actions().any(is_bad_note)
         && extraction.errors.is_empty()
         && extraction.unreported == 0
         && extraction.notices.iter().all(is_thought);

@@ -7,7 +7,7 @@ use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::{PayloadDescription, Schemas};
+use crate::schema::{PayloadDescription, Schemas, UnsupportedPart};
 use crate::system::{self, NOTES, Primitive};
 
 /// A payload name of the vocabulary, with the data that the prompt shows about it.
@@ -21,6 +21,9 @@ pub struct VocabularyEntry {
     /// An example of the payload that is valid by its schema. Contains namespaces only where
     /// necessary. Empty if no short example could be generated.
     pub example: String,
+    /// Names of the elements in the payload whose content is any XML, such as text with child
+    /// elements. In this content, special characters must be escaped.
+    pub markup: Vec<String>,
 }
 
 /// A peer that answers a payload, with its name and its description.
@@ -215,7 +218,22 @@ fn described(
     let example = schemas.example(&name).filter(|text| text.len() <= limits::EXAMPLE_BYTES_MAX);
     let example = example.map(|example| bare(&example));
     let example = example.unwrap_or_default();
-    VocabularyEntry { name, meaning, peers, description, example }
+    let markup = markup_in(&name, schemas);
+    VocabularyEntry { name, meaning, peers, description, example, markup }
+}
+
+/// Returns the names of the elements in the payload `name` whose content is any XML.
+fn markup_in(name: &PayloadName, schemas: &Schemas) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in schemas.gaps(name) {
+        let UnsupportedPart::Markup { path } = part else { continue };
+        let local = path.rsplit('/').next().unwrap_or_default();
+        if !names.iter().any(|known| known == local) {
+            names.push(local.to_owned());
+        }
+    }
+
+    names
 }
 
 /// Removes the declaration of the default namespace from the root element of an example. Returns

@@ -2,6 +2,7 @@
 //! form of results. Tools and examples are generated from the peers' schemas. A test sends every
 //! example through the extractor and validates it by its schema.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 pub use crate::system::EXAMPLES as CORE_EXAMPLES;
@@ -268,6 +269,27 @@ fn form(out: &mut String, prompt: &PromptInput) {
          escaped characters in one value. ONLY where a value itself holds text such as &amp; or its \
          own closing tag, it MUST stand in <![CDATA[...]]>.\n",
     );
+    if prompt.version >= RendererVersion::V10 {
+        markup(out, &prompt.vocabulary);
+    }
+}
+
+/// Names the elements of the agent's payloads whose content is any XML. Writes nothing if there are
+/// no such elements. The other values may contain raw special characters.
+fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
+    let words = vocabulary.tools().chain(vocabulary.own()).chain(vocabulary.finals());
+    let names: BTreeSet<&String> = words.flat_map(|word| &word.markup).collect();
+    if names.is_empty() {
+        return;
+    }
+
+    let tags: Vec<_> = names.into_iter().map(|name| format!("<{name}>")).collect();
+    let _ = writeln!(
+        out,
+        "The content of {} is XML instead: in its text, & MUST be written &amp; and < MUST be \
+         written &lt;.",
+        tags.join(", ")
+    );
 }
 
 /// Returns the sentences of the prompt which state that the text of a response without any action
@@ -393,7 +415,8 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                     RendererVersion::V6
                     | RendererVersion::V7
                     | RendererVersion::V8
-                    | RendererVersion::V9 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V9
+                    | RendererVersion::V10 => SPAWN_ATTRIBUTES,
                 });
             }
         }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::agent::protocol::{ParsedTurn, TurnReader, feedback};
+use crate::agent::inputs::append_notice;
+use crate::agent::protocol::{ParsedTurn, TurnReader, feedback, render};
 use crate::agent::stream_buffer::{self, AnswerBuffer};
 use crate::bus::ModelState;
 use crate::bus::live::AnswerPart;
@@ -93,6 +94,8 @@ struct FailedModelCall {
 /// Admission control for one model call. The cost of each request of the call is reserved before
 /// the request is sent.
 struct AdmittedRequests<'a, C> {
+    agent: &'a ModelAgent,
+    rendered: &'a RenderedTurn,
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
@@ -139,8 +142,14 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
 
     /// Reserves the cost of a request. First reserves an upper bound, because this is faster than
     /// counting the tokens. If the upper bound exceeds the budget, counts the tokens and reserves
-    /// their cost instead. Returns `None` if the pump has stopped.
-    async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
+    /// their cost instead. Returns `None` if the pump has stopped. `own_form` is the request in the
+    /// form for the route's provider, if this form differs from the form of `self.request`.
+    async fn reserve(
+        &self,
+        route: RouteLimit,
+        own_form: Option<&ModelRequest>,
+    ) -> Option<Result<(), NotReserved>> {
+        let sent = own_form.unwrap_or(self.request);
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
         let reservation = |next: Spending, counted| {
@@ -148,11 +157,11 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
             Reservation { spending: lost.plus(next), counted, request, route }
         };
 
-        let uncounted = reservation(self.terms.at_most(self.request), false);
+        let uncounted = reservation(self.terms.at_most(sent), false);
 
         match self.context.reserve(uncounted).await {
             Some(Err(NotReserved::Spent(_))) => {
-                let tokens = self.terms.size(self.request, None).total();
+                let tokens = self.terms.size(sent, None).total();
                 self.context.reserve(reservation(self.terms.most(tokens), true)).await
             }
             answered => answered,
@@ -163,7 +172,8 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
 impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a> {
         Box::pin(async move {
-            match self.reserve(RouteLimit { route: name, most }).await {
+            let own_form = self.request_for(&route.provider);
+            match self.reserve(RouteLimit { route: name, most }, own_form.as_ref()).await {
                 Some(Ok(())) => {
                     self.context.model_state(ModelState::Requested(route.to_string()));
                     self.buffer().begin(route);
@@ -175,9 +185,31 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
             }
         })
     }
+
+    fn request_for(&self, provider: &str) -> Option<ModelRequest> {
+        self.agent.request_for(self.rendered, provider)
+    }
 }
 
 impl ModelAgent {
+    /// Renders the request of a turn in the form for `provider`. Returns `None` if `rendered` has
+    /// this form already: its request is for `provider`, or contains native calls only as XML.
+    pub(super) fn request_for(
+        &self,
+        rendered: &RenderedTurn,
+        provider: &str,
+    ) -> Option<ModelRequest> {
+        rendered.native.as_ref().filter(|native| *native != provider)?;
+        let RenderedTurn { request, remembered, notice, .. } = rendered;
+        let agent = &self.options.contract.name;
+        let version = self.options.version;
+        let mut messages = render::conversation(&remembered.items, agent, Some(provider), version);
+        if let Some(notice) = notice {
+            append_notice(&mut messages, notice.clone());
+        }
+        Some(ModelRequest { messages, ..request.clone() })
+    }
+
     /// Calls the model and parses its text while it streams. If the attempt is cancelled, the
     /// stream is closed immediately.
     async fn call(
@@ -190,7 +222,8 @@ impl ModelAgent {
         let request = &rendered.request;
         let buffer = Mutex::default();
         let count = AtomicU32::default();
-        let requests = AdmittedRequests { context, terms, request, buffer, count };
+        let agent = self;
+        let requests = AdmittedRequests { agent, rendered, context, terms, request, buffer, count };
 
         let mut reading = rendered.protocol.start(&rendered.slots);
         let mut progress = ProgressReporter::new(timeout);

@@ -122,9 +122,9 @@ impl ModelAgent {
             }
             let route = route_of(turn);
             let key = (turn.past.environment.as_deref(), route.clone());
-            let digest = digests.entry(key);
-            let digest = digest.or_insert_with(|| self.digest_in_source(rendered, turn, &names));
-            digest.is_some() && *digest == turn.past.prompt
+            let digests = digests.entry(key);
+            let digests = digests.or_insert_with(|| self.digests_in_source(rendered, turn, &names));
+            turn.past.prompt.is_some_and(|prompt| digests.contains(&prompt))
         });
         Ok(found.map(|turn| {
             let recorded = AnswerSource { note: turn.note, position: turn.position };
@@ -162,18 +162,19 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digest that the request of the fork's turn would have if the turn had been
-    /// taken in the source. `turn` is the corresponding turn of the source. Returns `None` if the
-    /// agent's model lacks the route that answered `turn`.
-    fn digest_in_source(
+    /// Computes the digests that the request of the fork's turn can have if the turn had been taken
+    /// in the source: in the form for the provider that answered, and in the form for the agent's
+    /// first route, which earlier versions sent to every provider. `turn` is the corresponding turn
+    /// of the source. Returns no digest if the agent's model lacks the route that answered `turn`.
+    fn digests_in_source(
         &self,
         rendered: &RenderedTurn,
         turn: &SourceTurn,
         names: &ForkedNames,
-    ) -> Option<Digest> {
+    ) -> Vec<Digest> {
         let route = route_of(turn);
         if self.model.settings(&route).is_none() && self.model.route() != route {
-            return None;
+            return Vec::new();
         }
 
         let environment = turn.past.environment.as_deref().unwrap_or_default();
@@ -182,13 +183,18 @@ impl ModelAgent {
         } else {
             system_prompt::system(&rendered.protocol, &self.options.sections, environment)
         };
-        let messages = rendered.request.messages.iter();
-        let request = ModelRequest {
-            system: names.in_source(&system),
-            messages: messages.map(|own| Arc::new(names.message_in_source(own))).collect(),
-            ..rendered.request.clone()
-        };
-        Some(Digest::of(self.inputs(rendered, &route).wire(&request).as_bytes()))
+        let own_form = self.request_for(rendered, &route.provider);
+        let forms = own_form.iter().chain([&rendered.request]);
+        let digests = forms.map(|sent| {
+            let messages = sent.messages.iter();
+            let request = ModelRequest {
+                system: names.in_source(&system),
+                messages: messages.map(|own| Arc::new(names.message_in_source(own))).collect(),
+                ..sent.clone()
+            };
+            Digest::of(self.inputs(rendered, &route).wire(&request).as_bytes())
+        });
+        digests.collect()
     }
 }
 

@@ -133,6 +133,7 @@ impl AnswerText {
             AnswerChunk::Text(text) => self.text.push_str(text),
             AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
             AnswerChunk::Withheld(_)
+            | AnswerChunk::Begun
             | AnswerChunk::Waiting(..)
             | AnswerChunk::Queued
             | AnswerChunk::Failed(_) => {}

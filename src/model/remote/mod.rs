@@ -178,6 +178,7 @@ impl RemoteModel {
         let mut decoder = sse::SseDecoder::default();
         let mut head = body::AnswerHead::default();
         let mut bytes = 0usize;
+        let mut has_begun = false;
 
         loop {
             let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
@@ -190,6 +191,9 @@ impl RemoteModel {
             while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
                 head.forget();
                 let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;
+                if !std::mem::replace(&mut has_begun, true) {
+                    out.begin();
+                }
                 if progress == ReadProgress::Done {
                     return Ok(());
                 }

@@ -69,6 +69,11 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
+    /// Reports that the first event of the stream has been read.
+    pub fn begin(&mut self) {
+        (self.on_chunk)(AnswerChunk::Begun);
+    }
+
     /// Counts `bytes` bytes of the answer that have arrived but are passed on only at the end of
     /// the stream, such as the bytes of a native call. Reports them as [`AnswerChunk::Withheld`].
     /// Fails if the whole answer exceeds its maximum size.

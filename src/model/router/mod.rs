@@ -253,11 +253,15 @@ impl CallAttempts<'_> {
         let mut has_begun = false;
         let on_chunk = &mut self.on_chunk;
         let mut forward = |chunk: AnswerChunk<'_>| {
-            has_begun = true;
+            // The receiver has no text to drop yet.
+            has_begun |= chunk != AnswerChunk::Begun;
             on_chunk(chunk);
         };
 
-        let called = route.model.call(self.request, &mut forward).await;
+        let provider = route.model.route().provider;
+        let own_form = self.admission.and_then(|admission| admission.request_for(&provider));
+        let request = own_form.as_ref().unwrap_or(self.request);
+        let called = route.model.call(request, &mut forward).await;
         self.is_void = has_begun;
 
         match called {

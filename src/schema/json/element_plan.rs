@@ -56,6 +56,9 @@ pub enum PlanContent {
     /// JSON holds the content as a string of XML.
     Markup {
         key: String,
+        /// Whether none of the declared child elements has a namespace. In the string of XML, names
+        /// without a prefix then have no namespace. Otherwise they have that of the element.
+        unqualified: bool,
     },
     /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON
     /// cannot express.
@@ -164,7 +167,7 @@ impl ElementPlan {
         match &mut self.content {
             PlanContent::Text { key, .. }
             | PlanContent::Listed { key, .. }
-            | PlanContent::Markup { key } => {
+            | PlanContent::Markup { key, .. } => {
                 *key = free(&taken, CONTENT.to_owned());
             }
             _ => {}
@@ -178,7 +181,7 @@ impl ElementPlan {
         match &self.content {
             PlanContent::Text { key, .. }
             | PlanContent::Listed { key, .. }
-            | PlanContent::Markup { key } => Some(key),
+            | PlanContent::Markup { key, .. } => Some(key),
             PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => None,
         }
     }
@@ -189,7 +192,9 @@ impl ElementPlan {
         let mut all: Vec<(&str, bool)> =
             attributes.map(|(key, attribute)| (key.as_str(), attribute.required)).collect();
         match &self.content {
-            PlanContent::Text { key, .. } | PlanContent::Markup { key } => all.push((key, true)),
+            PlanContent::Text { key, .. } | PlanContent::Markup { key, .. } => {
+                all.push((key, true));
+            }
             PlanContent::Listed { key, required, .. } => all.push((key, *required)),
             PlanContent::Keyed { slots, .. } => {
                 all.extend(slots.iter().map(|slot| (slot.key.as_str(), slot.required)));
@@ -250,10 +255,6 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
         };
     }
 
-    if outline.anything || outline.mixed {
-        return PlanContent::Markup { key };
-    }
-
     let mut walk = ModelWalk {
         model,
         slots: Vec::new(),
@@ -264,8 +265,10 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
         depth: 0,
     };
     walk.particles(&outline.content, ParticleTurn { required: true, many: false, choice: false });
-    if walk.wild {
-        return PlanContent::Markup { key };
+    if outline.anything || outline.mixed || walk.wild {
+        let is_bare = |slot: &ChildProperty| slot.element.name.namespace().is_empty();
+        let unqualified = !walk.slots.is_empty() && walk.slots.iter().all(is_bare);
+        return PlanContent::Markup { key, unqualified };
     }
 
     let ModelWalk { slots, listed, ordered, .. } = walk;

@@ -56,7 +56,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
         put(&mut schema, COMMENT, Some(Json::String(comment)));
     }
 
-    if let PlanContent::Markup { key } = &planned.plan.content
+    if let PlanContent::Markup { key, .. } = &planned.plan.content
         && !planned.outline.content.is_empty()
         && let Some(content) = schema.pointer_mut(&format!("/properties/{key}"))
     {
@@ -158,7 +158,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
-            PlanContent::Markup { key } => Some((key.clone(), markup(""), true)),
+            PlanContent::Markup { key, .. } => Some((key.clone(), markup(""), true)),
             PlanContent::Listed { key, slots, required } => {
                 let children: Map<String, Json> =
                     slots.iter().map(|slot| (slot.key.clone(), self.slot(slot))).collect();
@@ -271,7 +271,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
             let content = json!({"type": "array", "description": about});
             with_content(key, content, &in_prose(UndescribedParts::of(attributes())))
         }
-        PlanContent::Markup { key } => {
+        PlanContent::Markup { key, .. } => {
             with_content(key, markup(""), &in_prose(UndescribedParts::of(attributes())))
         }
         _ => json!({"type": "object"}),
@@ -309,12 +309,17 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     }
 }
 
-/// Converts a default value or an enumerated value from text to the JSON type that `schema` states.
-/// Returns `None` only if `text` is `None`.
+/// Converts a default value or a fixed value from text to the JSON type that `schema` states. White
+/// space separates the items of a list. Returns `None` only if `text` is `None`.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
-    let plain =
-        matches!(schema.get("type").and_then(Json::as_str), Some("boolean" | "integer" | "number"));
+    let kind = schema.get("type").and_then(Json::as_str);
+    if kind == Some("array") {
+        let of_item = |part| schema.get("items").and_then(|item| typed(item, Some(part)));
+        return Some(Json::Array(text.split_ascii_whitespace().filter_map(of_item).collect()));
+    }
+
+    let plain = matches!(kind, Some("boolean" | "integer" | "number"));
     let value = if plain { serde_json::from_str(text.trim()).ok() } else { None };
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }

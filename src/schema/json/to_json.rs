@@ -55,7 +55,7 @@ impl JsonBuilder<'_> {
         self.attributes(plan, node, path, &mut Map::new());
         match &plan.content {
             PlanContent::Text { value, .. } => self.text(value, node, path),
-            _ => Json::String(write::content(node)),
+            content => markup(content, node),
         }
     }
 
@@ -82,8 +82,8 @@ impl JsonBuilder<'_> {
                 let text = self.text(value, node, path);
                 members.insert(key.clone(), text);
             }
-            PlanContent::Markup { key } => {
-                members.insert(key.clone(), Json::String(write::content(node)));
+            PlanContent::Markup { key, .. } => {
+                members.insert(key.clone(), markup(&plan.content, node));
             }
             PlanContent::Keyed { slots, .. } => self.keyed(slots, node, path, &mut members),
             PlanContent::Listed { key, slots, required } => {
@@ -184,4 +184,12 @@ impl JsonBuilder<'_> {
         });
         Json::Array(items.collect())
     }
+}
+
+/// Returns the content of `node` as a string of XML. `content` states which namespace a name
+/// without a prefix has in this string.
+fn markup(content: &PlanContent, node: &Element) -> Json {
+    let is_unqualified = matches!(content, PlanContent::Markup { unqualified: true, .. });
+    let default = if is_unqualified { "" } else { node.name.namespace() };
+    Json::String(write::content(node, default))
 }

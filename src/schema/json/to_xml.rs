@@ -14,6 +14,9 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
+/// Prefix of an element whose content is a string of XML with names without a namespace.
+const PREFIX: &str = "p";
+
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must
 /// still validate the payload.
 ///
@@ -122,8 +125,8 @@ impl<'a> PayloadBuilder<'a> {
             PlanContent::Listed { slots, .. } => {
                 element.content = self.listed(slots, &json, raw, path);
             }
-            PlanContent::Markup { .. } => match json {
-                RawJson::Text(xml) => self.markup(element, xml, raw, path),
+            PlanContent::Markup { unqualified, .. } => match json {
+                RawJson::Text(xml) => self.markup(element, xml, *unqualified, raw, path),
                 other => {
                     let message = format!("is {}; XML in a string is expected", other.kind());
                     self.report("json-type", raw, path, &message);
@@ -133,12 +136,25 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    fn markup(&mut self, element: &mut Element, xml: String, raw: &RawValue, path: &str) {
+    /// Sets the content of an element to the string `xml`. If `unqualified` is set, a name without
+    /// a prefix has no namespace in this string, so the element itself gets a prefix.
+    fn markup(
+        &mut self,
+        element: &mut Element,
+        xml: String,
+        unqualified: bool,
+        raw: &RawValue,
+        path: &str,
+    ) {
         if let Err(wrong) = scan(format!("<content>{xml}</content>").as_bytes()) {
             self.report("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
         }
-        let bindings = vec![(String::new(), element.name.namespace().to_owned())];
-        element.verbatim = Some(Box::new(Verbatim { xml, written: None, bindings }));
+        let namespace = element.name.namespace().to_owned();
+        let has_prefix = unqualified && !namespace.is_empty();
+        let prefix = if has_prefix { PREFIX } else { "" };
+        let written = has_prefix.then(|| format!("{PREFIX}:{}", element.name.local));
+        let bindings = vec![(prefix.to_owned(), namespace)];
+        element.verbatim = Some(Box::new(Verbatim { xml, written, bindings }));
     }
 
     fn listed(
@@ -263,7 +279,7 @@ impl<'a> PayloadBuilder<'a> {
         match &plan.content {
             PlanContent::Text { key: known, .. }
             | PlanContent::Listed { key: known, .. }
-            | PlanContent::Markup { key: known }
+            | PlanContent::Markup { key: known, .. }
                 if known == key =>
             {
                 self.fill(element, &plan.content, raw, path);

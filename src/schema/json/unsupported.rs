@@ -1,13 +1,12 @@
 //! Parts of a payload that JSON cannot express.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 
 use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
-use crate::xml::shape::QName;
 
 /// A part of a payload that has no JSON form of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,30 +41,37 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express. Visits each element of the schema once.
+/// Returns the parts of a payload that JSON cannot express. Visits each declaration of an element
+/// at most twice: if it is optional at its first place, also where it is required.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
-    let mut search = GapSearch { model, seen: HashSet::new(), found: Vec::new() };
+    let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };
     search.element(declared, &format!("/{}", name.local), true);
     search.found
 }
 
 struct GapSearch<'a> {
     model: &'a SchemaModel,
-    seen: HashSet<QName>,
+    /// The visited declarations, and whether the payload requires an element of each. Other
+    /// declarations of the same name may differ, so the names do not identify them.
+    seen: HashMap<*const ElementDecl, bool>,
     found: Vec<UnsupportedPart>,
 }
 
 impl GapSearch<'_> {
     fn element(&mut self, declared: &ElementDecl, path: &str, required: bool) {
-        if self.seen.contains(&declared.name) || self.found.len() >= limits::FINDINGS_MAX {
+        let key = std::ptr::from_ref(declared);
+        let known = self.seen.get(&key).copied();
+        let is_visited = known.is_some_and(|was_required| was_required || !required);
+        if is_visited || self.found.len() >= limits::FINDINGS_MAX {
             return;
         }
 
-        self.seen.insert(declared.name.clone());
+        self.seen.insert(key, required);
         let (plan, _) = ElementPlan::of(self.model, declared);
 
         match &plan.content {
+            PlanContent::Markup { .. } if known.is_some() => {}
             PlanContent::Markup { .. } => {
                 self.found.push(UnsupportedPart::Markup { path: path.to_owned() })
             }

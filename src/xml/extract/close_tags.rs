@@ -2,6 +2,7 @@
 //! a tag but belong to a value or a sentence.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use memchr::memrchr;
 
@@ -24,6 +25,8 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
+    /// Whether the provider cut the turn off, so that its end is missing.
+    pub is_cut_off: bool,
     /// Number of bytes that were read in vain: the sum over all searches that found no close tag.
     /// If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed,
     /// because parsing would take too long.
@@ -31,6 +34,12 @@ pub(super) struct TurnWalk<'a> {
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
+    /// Known ends of fenced code blocks, so that blocks with one common end cost one search. The
+    /// key is the character and the length of the fence. The value contains the offset from which
+    /// the end was searched, and the end.
+    pub(super) fences: HashMap<(u8, usize), (usize, usize)>,
+    /// The last Markdown code that was searched for close tags, and the offset of its last `]]>`.
+    code_cdata: Option<(Range<usize>, usize)>,
     pub(super) quotes: &'a QuoteBlocks,
     /// Offset after the last tag. A Markdown quote cannot begin with the `>` before this offset,
     /// because that `>` ends the tag.
@@ -143,10 +152,13 @@ impl<'a> TurnWalk<'a> {
             source,
             grammar,
             cut,
+            is_cut_off: false,
             vain: 0,
             last_closes: LastCloses { known: HashMap::new(), from: source.len() },
             next_tag: HashMap::new(),
             paragraph: None,
+            fences: HashMap::new(),
+            code_cdata: None,
             quotes,
             tag_end: 0,
             opened: None,
@@ -169,68 +181,6 @@ impl<'a> TurnWalk<'a> {
 
     pub fn is_tangled(&self) -> bool {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
-    }
-
-    /// Finds the next open or close tag with exactly the name `name`; `None` if there is no such
-    /// tag. Skips CDATA sections if `cdata` is true.
-    fn own_tag(
-        &self,
-        name: &[u8],
-        from: usize,
-        cdata: bool,
-    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
-        let source = self.source;
-        let mut from = from;
-        let first = name.first();
-        let second = name.get(1);
-
-        while let Some(at) = source.find_byte(b'<', from)? {
-            // The first two bytes of the name exclude most tags with other names.
-            let is_other = match source.rest(at) {
-                [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
-                [_, b'!', _, _, ..] => !cdata,
-                [_, one, two, _, ..] => Some(one) != first || second.is_some_and(|s| s != two),
-                _ => false,
-            };
-            if is_other {
-                from = at + 1;
-                continue;
-            }
-            if cdata && source.starts(at, CDATA_START)? {
-                from = source.cdata_end(at + 9)?.unwrap_or(at + 9);
-                continue;
-            }
-            if let Some(next) = source.closes(at, name)? {
-                return Ok(Some(OwnTag { at, next, closes: true }));
-            }
-            if let Some(next) = self.opens(at, name)? {
-                return Ok(Some(OwnTag { at, next, closes: false }));
-            }
-            from = at + 1;
-        }
-
-        Ok(None)
-    }
-
-    /// If an open tag with the name `name` begins at `at`, returns the offset after this tag.
-    /// Returns `None` for a self-closing tag and for any other text.
-    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
-        let source = self.source;
-        if !source.starts(at + 1, name)? {
-            return Ok(None);
-        }
-
-        let behind = at + 1 + name.len();
-        match source.byte(behind) {
-            Some(b'>') => return Ok(Some(behind + 1)),
-            Some(byte) if is_space(byte) => {}
-            Some(_) => return Ok(None),
-            None => return source.end_or_more(),
-        }
-
-        let Some(end) = source.find_either(b'<', b'>', behind)? else { return Ok(None) };
-        let is_tag = source.byte(end) == Some(b'>') && source.byte(end - 1) != Some(b'/');
-        Ok(is_tag.then_some(end + 1))
     }
 
     /// Whether a close tag with the name `name` may come after the offset `from`. As long as the
@@ -260,19 +210,36 @@ impl<'a> TurnWalk<'a> {
             return Ok(None);
         }
 
-        let mut depth = 0_usize;
-        let mut at = from;
-        while let Some(tag) = self.own_tag(name, at, true)? {
-            at = tag.next;
-            match (tag.closes, depth) {
-                (true, 0) => return Ok(Some(tag)),
-                (true, _) => depth -= 1,
-                (false, _) => depth += 1,
-            }
+        let close = balanced_close(self.source, name, from)?;
+        if close.is_none() {
+            self.in_vain(from);
         }
+        Ok(close)
+    }
 
-        self.in_vain(from);
-        Ok(None)
+    /// Finds in Markdown code the first close tag with the name `name` that closes an element from
+    /// before the code. Returns `None` if there is no such tag. An element that begins and ends in
+    /// the code is only quoted. Reads no byte beyond the code, so that many pieces of code cost no
+    /// more than one.
+    pub fn close_in_code(
+        &mut self,
+        name: &[u8],
+        code: Range<usize>,
+    ) -> Result<Option<OwnTag>, NeedMoreBytes> {
+        let source = self.source;
+        let from = code.start;
+        let known = self.code_cdata.as_ref();
+        let known = known.filter(|(part, _)| part.end == code.end && part.start <= from);
+        let last_cdata_end = match known {
+            Some((_, last)) => *last,
+            None => source.find_last_cdata_end(code.clone()),
+        };
+
+        let part = source.up_to_code_end(code.end, last_cdata_end);
+        if known.is_none() {
+            self.code_cdata = Some((code, last_cdata_end));
+        }
+        balanced_close(part, name, from)
     }
 
     /// Finds the first close tag with the name `name`, even if it closes a nested element. Returns
@@ -283,7 +250,7 @@ impl<'a> TurnWalk<'a> {
         from: usize,
     ) -> Result<Option<OwnTag>, NeedMoreBytes> {
         let mut at = from;
-        while let Some(tag) = self.own_tag(name, at, true)? {
+        while let Some(tag) = own_tag(self.source, name, at, true)? {
             if tag.closes {
                 return Ok(Some(tag));
             }
@@ -305,7 +272,7 @@ impl<'a> TurnWalk<'a> {
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
         let tag = match known {
             Some((_, tag)) => tag,
-            None => self.own_tag(name, from, false)?,
+            None => own_tag(self.source, name, from, false)?,
         };
 
         if known.is_none() {
@@ -338,7 +305,7 @@ impl<'a> TurnWalk<'a> {
         let mut is_near = self.source.is_closed_soon(name, from);
 
         while std::mem::take(&mut is_near) || self.search_close(name, at) {
-            let Some(tag) = self.own_tag(name, at, true)? else { break };
+            let Some(tag) = own_tag(self.source, name, at, true)? else { break };
             at = tag.next;
             let is_merged = enclosing.scan_to(self.source, tag.at);
             if enclosing.is_reopened() {
@@ -511,6 +478,87 @@ impl<'a> TurnWalk<'a> {
 
         false
     }
+}
+
+/// Finds the next open or close tag in `source` with exactly the name `name`; `None` if there is no
+/// such tag. Skips CDATA sections if `cdata` is true.
+fn own_tag(
+    source: TurnBytes<'_>,
+    name: &[u8],
+    from: usize,
+    cdata: bool,
+) -> Result<Option<OwnTag>, NeedMoreBytes> {
+    let mut from = from;
+    let first = name.first();
+    let second = name.get(1);
+
+    while let Some(at) = source.find_byte(b'<', from)? {
+        // The first two bytes of the name exclude most tags with other names.
+        let is_other = match source.rest(at) {
+            [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
+            [_, b'!', _, _, ..] => !cdata,
+            [_, one, two, _, ..] => Some(one) != first || second.is_some_and(|s| s != two),
+            _ => false,
+        };
+        if is_other {
+            from = at + 1;
+            continue;
+        }
+        if cdata && source.starts(at, CDATA_START)? {
+            from = source.cdata_end(at + 9)?.unwrap_or(at + 9);
+            continue;
+        }
+        if let Some(next) = source.closes(at, name)? {
+            return Ok(Some(OwnTag { at, next, closes: true }));
+        }
+        if let Some(next) = opens(source, at, name)? {
+            return Ok(Some(OwnTag { at, next, closes: false }));
+        }
+        from = at + 1;
+    }
+
+    Ok(None)
+}
+
+/// If an open tag with the name `name` begins at `at`, returns the offset after this tag. Returns
+/// `None` for a self-closing tag and for any other text.
+fn opens(source: TurnBytes<'_>, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
+    if !source.starts(at + 1, name)? {
+        return Ok(None);
+    }
+
+    let behind = at + 1 + name.len();
+    match source.byte(behind) {
+        Some(b'>') => return Ok(Some(behind + 1)),
+        Some(byte) if is_space(byte) => {}
+        Some(_) => return Ok(None),
+        None => return source.end_or_more(),
+    }
+
+    let Some(end) = source.find_either(b'<', b'>', behind)? else { return Ok(None) };
+    let is_tag = source.byte(end) == Some(b'>') && source.byte(end - 1) != Some(b'/');
+    Ok(is_tag.then_some(end + 1))
+}
+
+/// Finds the first close tag with the name `name` from `from` on that closes no element of `source`
+/// with the same name. Returns `None` if there is no such tag.
+fn balanced_close(
+    source: TurnBytes<'_>,
+    name: &[u8],
+    from: usize,
+) -> Result<Option<OwnTag>, NeedMoreBytes> {
+    let mut depth = 0_usize;
+    let mut at = from;
+    while let Some(tag) = own_tag(source, name, at, true)? {
+        at = tag.next;
+        match (tag.closes, depth) {
+            (true, 0) => return Ok(Some(tag)),
+            (true, _) => depth -= 1,
+            (false, _) => depth += 1,
+        }
+    }
+
+    Ok(None)
 }
 
 fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {

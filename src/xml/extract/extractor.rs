@@ -27,6 +27,8 @@ pub struct Extractor {
     received: usize,
     /// Whether bytes beyond the size limit were received.
     is_cut: bool,
+    /// Whether the provider cut the turn off, so that its end is missing.
+    is_cut_off: bool,
     /// Offset up to which all decisions about the turn are final, whatever bytes follow.
     decided: usize,
     /// Offset after the last tag that ends before `decided`.
@@ -48,6 +50,7 @@ impl Extractor {
             turn: Vec::new(),
             received: 0,
             is_cut: false,
+            is_cut_off: false,
             decided: 0,
             tag_end: 0,
             text_from: 0,
@@ -91,6 +94,14 @@ impl Extractor {
     /// Returns the items that are final. Bytes that arrive later cannot change these items.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
+    }
+
+    /// Ends a turn whose end is missing, because the provider cut the turn off, and returns the
+    /// result. A text-only root element with text after its last close tag is broken then, because
+    /// the missing part may contain a later close tag of the element.
+    pub fn finish_cut_off(mut self) -> Extraction {
+        self.is_cut_off = true;
+        self.finish()
     }
 
     /// Ends the turn and returns the result.
@@ -138,6 +149,7 @@ impl Extractor {
 
         let source = TurnBytes::new(turn, self.prompt_reasoning.searched_to, ended);
         let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
+        walk.is_cut_off = self.is_cut_off;
 
         match walk.prompt_reasoning(&mut self.prompt_reasoning) {
             Ok(Some(step)) => self.take(step, 0, turn),
@@ -154,6 +166,7 @@ impl Extractor {
     fn decide(&mut self, turn: &[u8], grammar: &ActionGrammar, quotes: &QuoteBlocks, ended: bool) {
         let source = TurnBytes::new(turn, self.decided, ended);
         let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
+        walk.is_cut_off = self.is_cut_off;
 
         loop {
             walk.tag_end = self.tag_end;

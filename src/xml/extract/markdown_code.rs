@@ -86,7 +86,29 @@ impl TurnWalk<'_> {
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
     /// ends with the first later line that contains only the character `tick`, at least `length`
     /// times. Without such a line, the block ends with the turn.
-    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
+    fn fence_end(
+        &mut self,
+        tick: u8,
+        length: usize,
+        line_end: usize,
+    ) -> Result<usize, NeedMoreBytes> {
+        // A block that begins inside another one of the same fence has the same end.
+        let known = self.fences.get(&(tick, length));
+        if let Some((_, end)) = known.filter(|(from, end)| (*from..*end).contains(&line_end)) {
+            return Ok(*end);
+        }
+
+        let end = self.search_fence_end(tick, length, line_end)?;
+        self.fences.insert((tick, length), (line_end, end));
+        Ok(end)
+    }
+
+    fn search_fence_end(
+        &self,
+        tick: u8,
+        length: usize,
+        line_end: usize,
+    ) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
         let mut from = line_end;

@@ -4,7 +4,7 @@
 use memchr::memchr3;
 
 use super::action::ActionReading;
-use super::close_tags::{ActionDefect, OwnTag, TurnWalk, WalkStop, doubled};
+use super::close_tags::{ActionDefect, OwnTag, TANGLED, TurnWalk, WalkStop, doubled};
 use super::codes::{ExtractCode, RawFinding};
 use super::grammar::RootMeaning;
 use super::markdown_code::TickRun;
@@ -21,6 +21,8 @@ enum RootBoundary {
     SameClose(OwnTag),
     Action,
     End,
+    /// The search read too many bytes in vain.
+    Tangled,
 }
 
 impl TurnWalk<'_> {
@@ -127,7 +129,7 @@ impl TurnWalk<'_> {
     }
 
     /// Parses a text-only root element. The element ends at its last close tag before another
-    /// action.
+    /// action. Markdown code that contains a whole element with the same name only quotes it.
     fn root_text(
         &mut self,
         tag: &OpenTag,
@@ -171,7 +173,17 @@ impl TurnWalk<'_> {
                         RawFinding::new(ExtractCode::TurnTooLarge, tag.start, message).into()
                     );
                 }
+                RootBoundary::End if self.is_cut_off && behind < source.len() => {
+                    let message =
+                        format!("the response was cut off before it is clear where `{shown}` ends");
+                    return Err(
+                        RawFinding::new(ExtractCode::UnclosedAction, tag.start, message).into()
+                    );
+                }
                 RootBoundary::End => break,
+                RootBoundary::Tangled => {
+                    return Err(RawFinding::new(ExtractCode::TooTangled, tag.start, TANGLED).into());
+                }
             }
         }
 
@@ -183,12 +195,15 @@ impl TurnWalk<'_> {
         let source = self.source;
         let mut at = floor;
         while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
+            if self.is_tangled() {
+                return Ok(RootBoundary::Tangled);
+            }
             at += found;
             if source.byte(at) != Some(b'<') {
                 at = match self.ticks(at, floor)? {
                     TickRun::Text(end) => end,
                     TickRun::Fence(end) | TickRun::Inline(end) => {
-                        match self.first_close(name, at)?.filter(|close| close.at < end) {
+                        match self.close_in_code(name, at..end)? {
                             Some(close) => return Ok(RootBoundary::SameClose(close)),
                             None => end,
                         }
@@ -210,7 +225,11 @@ impl TurnWalk<'_> {
             let is_quoted = at > floor && source.byte(at - 1) == Some(b'`');
             match self.meaning(&tag).0 {
                 RootMeaning::Reasoning if !tag.empty => {
-                    at = self.reasoning_end(&tag)?.unwrap_or(tag.end)
+                    let end = self.reasoning_end(&tag)?;
+                    if end.is_none() {
+                        self.in_vain(tag.end);
+                    }
+                    at = end.unwrap_or(tag.end);
                 }
                 RootMeaning::Action(id) if !is_quoted && self.starts_action(&tag, id)? => {
                     return Ok(RootBoundary::Action);
@@ -228,7 +247,14 @@ impl TurnWalk<'_> {
         match self.grammar.shape(id).map(|shape| &shape.content) {
             _ if tag.empty => Ok(true),
             Some(ShapeContent::Elements(_)) => Ok(!self.text_follows(tag.end)?),
-            _ => Ok(self.first_close(name, tag.end)?.is_some()),
+            _ if !self.search_close(name, tag.end) => Ok(false),
+            _ => {
+                let close = self.first_close(name, tag.end)?;
+                if close.is_none() {
+                    self.in_vain(tag.end);
+                }
+                Ok(close.is_some())
+            }
         }
     }
 }

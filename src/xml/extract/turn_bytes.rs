@@ -96,6 +96,18 @@ impl<'a> TurnBytes<'a> {
         Self { bytes: self.slice(0..end), ended: true, ..*self }
     }
 
+    /// Returns a view of the bytes before `end`, where Markdown code ends. `last_cdata_end` is the
+    /// offset of the last `]]>` in the code, as [`TurnBytes::find_last_cdata_end`] returns it.
+    pub fn up_to_code_end(&self, end: usize, last_cdata_end: usize) -> Self {
+        Self { last_cdata_end, ..self.up_to(end) }
+    }
+
+    /// Returns the offset of the last `]]>` in a byte range; 0 if there is none.
+    pub fn find_last_cdata_end(&self, part: Range<usize>) -> usize {
+        let start = part.start;
+        memmem::rfind(self.slice(part), CDATA_END).map_or(0, |at| start + at)
+    }
+
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -1,15 +1,18 @@
 //! Native calls: the offered tools, the action of each call, and the result under the call's id.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::agent::{ActionTransport, ModelAgent};
+use organism::agent::{ActionTransport, FinalFormat, ModelAgent, ReportSchema, TurnInputs};
 use organism::ids::Digest;
+use organism::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use organism::model::{
-    ChatBlock, ChatMessage, ChatRole, ModelRequest, OwnBlock, RequestOrigin, StopReason, ToolCall,
-    ToolChoice,
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelRouter, OwnBlock, RequestOrigin,
+    SharedModel, StopReason, ToolCall, ToolChoice,
 };
 use organism::thread::Closing;
+use organism::xml::element::Element;
 use serde_json::json;
 
 use super::scripted::{Reply, Says, Scripted, reply};
@@ -232,6 +235,77 @@ fn another_provider_s_calls_are_shown_as_xml() {
     let after = xml.requests()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
     assert_eq!(after[..before.len()], before[..]);
     assert_eq!(after.last(), Some(&ChatRole::User));
+}
+
+/// Section 10.6: a router may ask another provider than the one that made the calls of the last
+/// turn.
+#[test]
+fn each_route_of_a_router_gets_the_calls_of_other_providers_as_xml() {
+    let way = ActionTransport::Native;
+    let first = Scripted::by("fake", way, vec![search(), Says::Ends("y")]);
+    let other = Scripted::by("other", way, vec![Says::Ends("x")]);
+    let models: [SharedModel; 2] = [first.clone(), other.clone()];
+    let routes = models.map(|model| RoutedModel::new(model, RateLimits::default()));
+    let router = ModelRouter::new(routes.into(), RoutingStrategy::RoundRobin, 1);
+    let mut stage = Stage::with(researcher(way), Arc::new(router));
+    stage.ask();
+    let request = &other.requests()[0];
+    check(
+        request,
+        expect![[r#"
+            user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+            assistant: <thinking>Look.</thinking>
+            <extract><line>3</line><file_path>src/a.rs</file_path></extract>
+            user: <tool_result tool_name="extract"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">code on extract</found></tool_result>
+        "#]],
+    );
+
+    let inputs = stage.turns[1].inputs.clone().unwrap();
+    let inputs = TurnInputs::read(inputs.as_bytes()).unwrap();
+    assert_eq!(inputs.native.as_deref(), Some("other"));
+    let sent = Digest::of(inputs.wire(request).as_bytes());
+    assert_eq!(stage.past()[1].prompt, Some(sent));
+
+    // The first provider gets its own call as a block, and the final of the other one as XML.
+    stage.ask_again();
+    let again = shown(&first.requests()[1]);
+    assert!(again.contains("assistant calls call-1-extract extract"), "{again}");
+    assert!(again.contains("<attempt_completion><result>x</result>"), "{again}");
+}
+
+#[test]
+fn a_report_that_is_a_json_string_ends_the_call() {
+    for (schema, arguments, report) in [
+        (r#"{"type":"string"}"#, r#"{"result":"done"}"#, r#""done""#),
+        (r#"{"type":"string"}"#, r#"{"result":"5"}"#, r#""5""#),
+        (r#"{"type":"object"}"#, r#"{"result":{"a":1}}"#, r#"{"a":1}"#),
+        (r#"{"type":"object"}"#, r#"{"result":"{\"a\":1}"}"#, r#"{"a":1}"#),
+    ] {
+        let turn = Says::Exactly(reply("").call("attempt_completion", arguments));
+        let mut options = researcher(ActionTransport::Native);
+        options.final_format = FinalFormat::Json(Arc::new(ReportSchema::parse(schema).unwrap()));
+        options.max_iterations = 1;
+        let model = Scripted::new(ActionTransport::Native, vec![turn]);
+        let mut stage = Stage::with(options, model);
+        stage.ask();
+        let (how, texts) = &stage.results[0];
+        assert_eq!(*how, Closing::Completed, "{schema} {arguments}: {texts:?}");
+        let payload = Element::read(&texts[0]).unwrap();
+        assert_eq!(payload.child("result").unwrap().text(), report, "{schema} {arguments}");
+    }
+}
+
+/// Section 10.6: the refusal of a call is its result.
+#[test]
+fn a_request_that_the_core_refuses_has_the_refusal_as_its_result() {
+    let turn = reply("").call("spawn-thread", r#"{"suggested_sub_id":"a b"}"#);
+    let (mut stage, model) =
+        Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    stage.ask();
+    let text = shown(&model.requests()[1]);
+    let result = "user result failed call-1-spawn-thread: Error: bad-label: suggested_sub_id must";
+    assert!(text.contains(result), "{text}");
+    assert_eq!(text.matches("bad-label").count(), 1, "{text}");
 }
 
 // T14 F8 F2 T15

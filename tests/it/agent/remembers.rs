@@ -1,12 +1,15 @@
 //! The view that an agent has of a thread.
 
+use std::sync::Arc;
+
 use expect_test::{Expect, expect};
-use organism::agent::history::{self, Viewpoint};
+use organism::agent::history::{self, Viewpoint, transfer};
 use organism::agent::protocol::render;
 use organism::agent::{MemoryScope, RendererVersion};
 use organism::envelope::{MessageKind, RefusalRule};
 use organism::ids::{CallId, MessageId, Position};
 use organism::model::ChatRole;
+use organism::thread::Fact;
 
 use super::story::{ROOT, Story, StoryMessage, listener, story_message, thread};
 
@@ -86,6 +89,10 @@ fn a_failure_of_any_kind_starts_with_exactly_one_error() {
             r#"<calculation-failed xmlns="urn:calc"><message>1/0</message></calculation-failed>"#,
         ),
         (
+            MessageKind::Reply,
+            r#"<tool-error xmlns="urn:code" code="not-found" line="3">no such file</tool-error>"#,
+        ),
+        (
             MessageKind::System,
             r#"<system-error xmlns="https://xml-pipeline.org/ns/core/v1" code="timeout" retry_allowed="true">no answer within 60 s</system-error>"#,
         ),
@@ -114,7 +121,8 @@ fn a_failure_of_any_kind_starts_with_exactly_one_error() {
     }
     expect![[r#"
         <tool_result tool_name="search">Error: no such file</tool_result>
-        <tool_result tool_name="search">Error: message: 1/0</tool_result>
+        <tool_result tool_name="search">Error: <calculation-failed xmlns="urn:calc"><message>1/0</message></calculation-failed></tool_result>
+        <tool_result tool_name="search">Error: <tool-error xmlns="urn:code" code="not-found" line="3">no such file</tool-error></tool_result>
         <tool_result tool_name="search">Error: timeout: no answer within 60 s (you may try again)</tool_result>
         <tool_result tool_name="search">Error: schema-invalid: `qurey` is not expected (line 1, column 9)
         Expected: query</tool_result>
@@ -192,6 +200,81 @@ fn memory_own_leaves_out_messages_between_others() {
         <message from="desk" to="researcher"><question xmlns="urn:desk">where?</question></message>
     "#]],
     );
+}
+
+/// Section 10.4: others' messages are shown with their sender and their recipient.
+#[test]
+fn messages_of_the_core_to_others_are_shown_as_messages_between_others() {
+    let mut story = Story::default();
+    let draft = story.say(story_message("desk", "critic", MessageKind::Call, "<draft>x</draft>"));
+    story.say(story_message("critic", "critic", MessageKind::Own, "<draft>y</draft>"));
+    story.say(core(
+        "critic",
+        r#"<huh xmlns="https://xml-pipeline.org/ns/core/v1" code="schema-invalid"/>"#,
+    ));
+    story.say(core(
+        "critic",
+        r#"<thread-spawned xmlns="https://xml-pipeline.org/ns/core/v1" assigned_id="sess-abcd1234.a"/>"#,
+    ));
+    let error = core(
+        "desk",
+        r#"<system-error xmlns="https://xml-pipeline.org/ns/core/v1" code="timeout">late</system-error>"#,
+    );
+    story.say(error.because(draft));
+    let call = ask(&mut story);
+    check(
+        &shown(&story, call, MemoryScope::Thread),
+        expect![[r#"
+        user: <message from="desk" to="critic"><draft>x</draft></message>
+
+        <message from="critic" to="critic"><draft>y</draft></message>
+
+        <message from="core" to="critic"><huh xmlns="https://xml-pipeline.org/ns/core/v1" code="schema-invalid"/></message>
+
+        <message from="core" to="critic"><thread-spawned xmlns="https://xml-pipeline.org/ns/core/v1" assigned_id="sess-abcd1234.a"/></message>
+
+        <message from="core" to="desk"><system-error xmlns="https://xml-pipeline.org/ns/core/v1" code="timeout">late</system-error></message>
+
+        <message from="desk" to="researcher"><question xmlns="urn:desk">where?</question></message>
+    "#]],
+    );
+}
+
+/// The next turn must not get the number of the redacted one, and the limit of turns counts both.
+#[test]
+fn a_redacted_turn_still_counts() {
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    let at = story.position();
+    let search = [story_message("researcher", "search", MessageKind::Call, SEARCH)];
+    story.turn("researcher", call, at, "first", &search);
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        let Fact::Accepted { message, .. } = fact else { continue };
+        if &*message.name.local == "model-turn" {
+            let note = Arc::make_mut(message);
+            note.call = Some(CallId(call));
+            let blank = "\0".repeat(note.payload.len());
+            assert!(note.payload.restore(&blank));
+        }
+    }
+
+    let agent = listener("researcher");
+    let thread = thread(ROOT);
+    let view = Viewpoint {
+        agent: &agent,
+        thread: &thread,
+        call: CallId(call),
+        position: story.position(),
+        memory: MemoryScope::Thread,
+        version: RendererVersion::CURRENT,
+    };
+    let memory = history::of(&story.records, &view);
+    assert_eq!((memory.turns, memory.iterations), (1, 1));
+
+    let sent = transfer::encode_thread(&story.records, &agent, &thread);
+    let received = transfer::decode_thread(&sent, &thread).unwrap();
+    let memory = history::of(&received, &view);
+    assert_eq!((memory.turns, memory.iterations), (1, 1));
 }
 
 // O1

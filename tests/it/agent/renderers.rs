@@ -4,9 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use organism::agent::{ActionTransport, AgentOptions, FinalMode, ModelAgent, RendererVersion};
+use organism::agent::history::{self, Viewpoint, transfer};
+use organism::agent::{
+    ActionTransport, AgentOptions, FinalMode, MemoryScope, ModelAgent, RendererVersion,
+};
 use organism::contract::{Contracts, Gather};
-use organism::envelope::{MessageKind, RefusalRule};
+use organism::envelope::{Disposition, MessageKind, RefusalRule};
 use organism::ids::{CallId, Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
@@ -15,7 +18,7 @@ use organism::thread::Fact;
 use super::setup::{
     RESEARCH_NAMESPACE, TOOLS, delivery, options, options_with_finals, question_thread, says,
 };
-use super::story::{Story, story_message};
+use super::story::{ROOT, Story, listener, story_message, thread};
 
 /// Adds a search of the agent and the result of its peer, with characters that XML escapes.
 fn search_result(story: &mut Story, call: MessageId) {
@@ -283,6 +286,116 @@ fn native_results_of_a_group_are_in_config_order_since_the_ninth_version() {
     }
 }
 
+/// Adds a call to two peers. The first peer fails, and the second one replies. The first reply is
+/// the result of the group, so the fault does not count.
+fn first_of_a_group(story: &mut Story, call: MessageId) {
+    let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
+    let asks = ["code", "web"].map(|to| story_message("researcher", to, MessageKind::Call, &query));
+    let sent = story.turn("researcher", call, story.position(), "<query>both</query>", &asks);
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        if let Fact::Accepted { opening: Some(opening), .. } = fact {
+            opening.group = Some((CallId(sent[0]), Gather::First));
+        }
+    }
+
+    let core = system::NAMESPACE;
+    let error = format!("<system-error xmlns=\"{core}\" code=\"timeout\">late</system-error>");
+    let fault = story_message("core", "researcher", MessageKind::System, &error);
+    let fault = story.say(fault.because(sent[0]));
+    let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
+    story.say(story_message("web", "researcher", MessageKind::Reply, &found).because(sent[1]));
+    let dropped = Fact::Disposed { message: fault, how: Disposition::Cancelled };
+    story.records.last_mut().unwrap().facts.push(dropped);
+}
+
+/// Rule 4.15: a `first` group gives the first reply, and faults only if every peer failed.
+#[test]
+fn a_fault_beside_the_reply_of_a_first_group_is_not_shown_since_the_tenth_version() {
+    let (mut story, call) = question_thread();
+    first_of_a_group(&mut story, call);
+    for version in RendererVersion::ALL {
+        let options = AgentOptions { version, ..options() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        assert!(text.contains("found"), "{version:?}: {text}");
+        let has_fault = text.contains("Error: timeout");
+        assert_eq!(has_fault, version < RendererVersion::V10, "{version:?}: {text}");
+    }
+}
+
+#[test]
+fn an_agent_on_another_machine_drops_the_same_faults() {
+    let (mut story, call) = question_thread();
+    first_of_a_group(&mut story, call);
+    let agent = listener("researcher");
+    let thread = thread(ROOT);
+    let view = Viewpoint {
+        agent: &agent,
+        thread: &thread,
+        call: CallId(call),
+        position: story.position(),
+        memory: MemoryScope::Thread,
+        version: RendererVersion::CURRENT,
+    };
+    let sent = transfer::encode_thread(&story.records, &agent, &thread);
+    let received = transfer::decode_thread(&sent, &thread).unwrap();
+    assert_eq!(history::of(&received, &view), history::of(&story.records, &view));
+}
+
+#[test]
+fn a_native_call_without_an_answer_is_an_error_since_the_tenth_version() {
+    for version in RendererVersion::ALL {
+        let transport = ActionTransport::Native;
+        let options = AgentOptions { version, transport, ..options() };
+        let (mut story, call) = question_thread();
+        native_group(&mut story, call);
+        story.records.truncate(story.records.len() - 2);
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let expected = if version < RendererVersion::V10 {
+            "[result c1 false] recorded"
+        } else {
+            "[result c1 true] Error: no answer came; the call ended before"
+        };
+        assert!(text.contains(expected), "{version:?}: {text}");
+    }
+}
+
+#[test]
+fn the_core_s_messages_to_others_are_messages_between_others_since_the_tenth_version() {
+    for version in RendererVersion::ALL {
+        let (mut story, call) = question_thread();
+        let error = format!("<system-error xmlns=\"{}\" code=\"x\"/>", system::NAMESPACE);
+        story.say(story_message("core", "desk", MessageKind::System, &error));
+        let options = AgentOptions { version, ..options() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let between = text.contains("<message from=\"core\" to=\"desk\"><system-error");
+        assert_eq!(between, version >= RendererVersion::V10, "{version:?}: {text}");
+    }
+}
+
+#[test]
+fn error_replies_are_shown_whole_since_the_tenth_version() {
+    for version in RendererVersion::ALL {
+        let (mut story, call) = question_thread();
+        let query = format!("<query xmlns=\"{TOOLS}\">x</query>");
+        let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
+        let sent = story.turn("researcher", call, story.position(), "<query>x</query>", &asks);
+        let error = format!("<search-error xmlns=\"{TOOLS}\" code=\"gone\">no</search-error>");
+        story.say(story_message("code", "researcher", MessageKind::Reply, &error).because(sent[0]));
+        let options = AgentOptions { version, ..options() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let expected = if version < RendererVersion::V10 {
+            "Error: no</tool_result>".to_owned()
+        } else {
+            format!("Error: {error}</tool_result>")
+        };
+        assert!(text.contains(&expected), "{version:?}: {text}");
+    }
+}
+
 /// A redaction leaves only NULs of a payload, and no model may get them.
 #[test]
 fn every_version_shows_a_placeholder_in_place_of_a_redacted_payload() {
@@ -333,8 +446,6 @@ fn a_version_is_read_back_from_what_turns_record_of_it() {
 
 /// The system prompt and the tools of an agent with a tool of 1,000 parameters.
 fn with_a_large_tool(version: RendererVersion, transport: ActionTransport) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("large.xsd");
     let parameter = |index| format!("<xs:element name=\"part{index}\" type=\"xs:string\"/>");
     let parameters: String = (0..1_000).map(parameter).collect();
     let text = format!(
@@ -342,13 +453,26 @@ fn with_a_large_tool(version: RendererVersion, transport: ActionTransport) -> St
          <xs:element name=\"large\"><xs:complexType><xs:sequence>{parameters}</xs:sequence>\
          <xs:attribute name=\"kind\" type=\"xs:string\"/></xs:complexType></xs:element></xs:schema>"
     );
-    std::fs::write(&file, text).unwrap();
+    with_tool(&PayloadName::new("urn:large", "large"), &text, version, transport)
+}
+
+/// The system prompt and the tools of an agent that may also send the payload `tool` to its peer.
+/// `schema` is the schema of this payload.
+fn with_tool(
+    tool: &PayloadName,
+    schema: &str,
+    version: RendererVersion,
+    transport: ActionTransport,
+) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tool.xsd");
+    std::fs::write(&file, schema).unwrap();
 
     let mut options = AgentOptions { version, transport, ..options() };
     options.schemas.add_file(&file).unwrap();
     let mut contracts: Vec<_> = options.contracts.iter().cloned().collect();
     for contract in contracts.iter_mut().filter(|contract| contract.name.as_str() == "code") {
-        contract.accepts.push(PayloadName::new("urn:large", "large"));
+        contract.accepts.push(tool.clone());
     }
     options.contracts = Arc::new(Contracts::new(contracts).unwrap());
     let (story, call) = question_thread();
@@ -368,5 +492,20 @@ fn texts_before_the_eighth_version_describe_large_payloads_as_a_whole() {
             assert_eq!(text.contains("part999"), is_early, "{version:?} {transport:?}");
             assert_eq!(text.contains(" leaves out "), !is_early, "{version:?} {transport:?}");
         }
+    }
+}
+
+/// A payload with text between child elements is read as strict XML.
+#[test]
+fn the_prompt_names_elements_whose_content_is_xml_since_the_tenth_version() {
+    let schema = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
+                  targetNamespace=\"urn:prose\"><xs:element name=\"prose\"><xs:complexType \
+                  mixed=\"true\"><xs:sequence><xs:element name=\"b\" type=\"xs:string\" \
+                  minOccurs=\"0\"/></xs:sequence></xs:complexType></xs:element></xs:schema>";
+    let prose = PayloadName::new("urn:prose", "prose");
+    for version in RendererVersion::ALL {
+        let text = with_tool(&prose, schema, version, ActionTransport::Xml);
+        let rule = "The content of <prose> is XML instead: in its text, & MUST be written &amp;";
+        assert_eq!(text.contains(rule), version >= RendererVersion::V10, "{version:?}: {text}");
     }
 }

@@ -135,7 +135,7 @@ impl TurnServices for Alone {
 }
 
 pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(agent.turn(delivery, &Alone))
 }
 

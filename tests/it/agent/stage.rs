@@ -294,9 +294,6 @@ impl Stage {
                 | Effect::Held { .. }
                 | Effect::CountBusy { .. }
                 | Effect::Reserved { .. }
-                | Effect::PauseRuled { .. }
-                | Effect::ForkRuled { .. }
-                | Effect::RetryRuled { .. }
                 | Effect::Recall(_)
                 | Effect::Ruled { .. } => {}
             }

@@ -60,6 +60,7 @@ fn a_text_with_an_action_in_any_state_is_no_answer() {
         ("a quoted action", "I would do\n```\n<search><query>q</query></search>\n```"),
         ("a near miss", "Look. <serach>q</serach>"),
         ("an action within HTML", "<p><search><query>q</query></search></p>"),
+        ("an invalid note", "So far: <progress value=\"70\" max=\"100\">70%</progress>"),
         ("nothing", "  \n"),
         ("reasoning alone", "<thinking>So.</thinking>"),
     ];

@@ -103,6 +103,28 @@ fn a_completion_and_an_own_final_are_passed_on_with_their_namespace() {
     );
 }
 
+// T3 T6
+/// The missing end of the response may contain the true close tag.
+#[test]
+fn a_text_with_more_text_behind_it_is_not_passed_on_if_the_response_was_cut() {
+    let outcome = |raw: &str, stop: &str| {
+        let (story, call) = question_thread();
+        let agent = ModelAgent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
+        take(&agent, &delivery(&story, call)).unwrap()
+    };
+    let quoting = "<query>echo '</query>' > f";
+    let sent = outcome(quoting, "length");
+    assert_eq!(payloads(&sent), Vec::<String>::new());
+    let broken = sent.turn.unwrap().broken;
+    assert_eq!(broken.len(), 1);
+    assert_eq!(broken[0].finding.code, "unclosed-action");
+    assert_eq!(broken[0].attempt, "<query>echo '</query>");
+
+    let query = format!("<query xmlns=\"{TOOLS}\">echo '</query>");
+    assert_eq!(payloads(&outcome(quoting, "normal")), std::slice::from_ref(&query));
+    assert_eq!(payloads(&outcome("<query>echo '</query>\n", "length")), [query]);
+}
+
 // T6
 #[test]
 fn every_action_is_passed_on_in_order_so_that_each_excess_one_is_refused_visibly() {

@@ -182,6 +182,27 @@ fn a_text_root_ends_at_its_last_close_before_another_action() {
     ]);
 }
 
+// R6 R9 R11
+#[test]
+fn code_after_a_text_root_may_quote_the_whole_element() {
+    let fenced = &["<say>We open.</say>", "notice action_in_code_fence"][..];
+    let inline = &["<say>We open.</say>", "notice action_in_inline_code"][..];
+    check(&[
+        ("<say>We open.</say>\nIt is:\n```xml\n<say>We open.</say>\n```\n", fenced),
+        ("<say>We open.</say>\n```\n<say>a <say>b</say></say>\n```\n", fenced),
+        ("<say>We open.</say>\n```\n<say><![CDATA[</say>]]></say>\n```\n", fenced),
+        ("<say>We open.</say> I wrote `<say>We open.</say>`.", inline),
+        (
+            "<say>x</say> `<say>a</say></say>` y",
+            &["<say>x&lt;/say&gt; `&lt;say&gt;a&lt;/say&gt;</say>"],
+        ),
+        (
+            "<say>x</say>\n~~~a\n</say>\n~~~a\n</say>\n~~~",
+            &["<say>x&lt;/say&gt;\n~~~a\n&lt;/say&gt;\n~~~a\n</say>"],
+        ),
+    ]);
+}
+
 // R7 R8, law 9
 #[test]
 fn an_incomplete_or_open_element_is_never_an_action() {

@@ -237,6 +237,8 @@ pub struct ReceivedAnswer {
     pub reasoning: String,
     pub restarts: usize,
     pub chunks: usize,
+    /// Whether the stream of the answer was reported as begun.
+    pub has_begun: bool,
 }
 
 impl ReceivedAnswer {
@@ -245,12 +247,17 @@ impl ReceivedAnswer {
         match chunk {
             AnswerChunk::Text(text) => self.text.push_str(text),
             AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
+            AnswerChunk::Begun => {
+                self.has_begun = true;
+                self.chunks -= 1;
+            }
             AnswerChunk::Withheld(_)
             | AnswerChunk::Waiting(..)
             | AnswerChunk::Queued
             | AnswerChunk::Failed(_) => self.chunks -= 1,
             AnswerChunk::Restart => {
-                *self = Self { restarts: self.restarts + 1, chunks: self.chunks, ..Self::default() }
+                let restarts = self.restarts + 1;
+                *self = Self { restarts, chunks: self.chunks, ..Self::default() };
             }
         }
     }

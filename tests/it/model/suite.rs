@@ -376,7 +376,12 @@ async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
         assert_eq!(verdict(&error), expected, "{kind}: {error}");
         assert!(error.to_string().contains("it broke"), "{error}");
         assert!(!heard.text.is_empty() && heard.text != HELLO);
+        assert!(heard.has_begun, "{kind}");
     }
+
+    let first = (wire.error)("api_error", "it broke");
+    let (_, heard) = answered(wire.preset, Script::stream(&[first])).await;
+    assert!(!heard.has_begun);
 }
 
 async fn a_stream_without_its_terminator_is_cut(wire: &Wire) {

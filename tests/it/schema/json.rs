@@ -175,6 +175,54 @@ fn order_kinds_and_namespaces_are_what_the_schema_asks_for() {
     assert_eq!(schemas.validate(&note, xml.unwrap().as_bytes()), Ok(()));
 }
 
+/// In XSD, local elements have no namespace by default.
+#[test]
+fn markup_with_children_without_a_namespace_is_accepted() {
+    let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' xmlns:t='urn:t:prose' targetNamespace='urn:t:prose'><xs:element name='prose'><xs:complexType mixed='true'><xs:sequence><xs:element name='b' type='xs:string' minOccurs='0'/></xs:sequence></xs:complexType></xs:element><xs:element name='page'><xs:complexType><xs:sequence><xs:element ref='t:prose'/></xs:sequence></xs:complexType></xs:element></xs:schema>";
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("prose.xsd", text).unwrap();
+    let prose = name(&schemas, "prose");
+    let xml = schemas.to_xml(&prose, r#"{"content":"so <b>much</b> more"}"#).unwrap();
+    expect![[r#"<p:prose xmlns:p="urn:t:prose">so <b>much</b> more</p:prose>"#]].assert_eq(&xml);
+    assert_eq!(schemas.validate(&prose, xml.as_bytes()), Ok(()));
+    through_json(&schemas, &prose, &xml);
+
+    let page = name(&schemas, "page");
+    let xml = schemas.to_xml(&page, r#"{"prose":"so <b>much</b>"}"#).unwrap();
+    expect![[r#"<page xmlns="urn:t:prose"><p:prose xmlns="" xmlns:p="urn:t:prose">so <b>much</b></p:prose></page>"#]]
+        .assert_eq(&xml);
+    assert_eq!(schemas.validate(&page, xml.as_bytes()), Ok(()));
+    through_json(&schemas, &page, &xml);
+}
+
+#[test]
+fn a_substitute_without_a_type_has_the_type_of_its_head() {
+    let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' xmlns='urn:t:head' targetNamespace='urn:t:head' elementFormDefault='qualified'><xs:element name='disc' substitutionGroup='circle'/><xs:element name='circle' substitutionGroup='shape'/><xs:element name='shape' type='size' abstract='true'/><xs:complexType name='size'><xs:sequence><xs:element name='r' type='xs:int'/></xs:sequence></xs:complexType><xs:element name='draw'><xs:complexType><xs:sequence><xs:element ref='shape'/></xs:sequence></xs:complexType></xs:element></xs:schema>";
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("head.xsd", text).unwrap();
+    let draw = name(&schemas, "draw");
+    assert!(schemas.gaps(&draw).is_empty(), "{:?}", schemas.gaps(&draw));
+    for local in ["circle", "disc"] {
+        let property = &schemas.json(&draw)["properties"][local];
+        assert_eq!(property["properties"]["r"]["type"], "integer", "{local}: {property}");
+        let xml = schemas.to_xml(&draw, &json!({local: {"r": 1}}).to_string()).unwrap();
+        assert_eq!(schemas.validate(&draw, xml.as_bytes()), Ok(()), "{xml}");
+    }
+}
+
+#[test]
+fn a_fixed_list_is_an_array() {
+    let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'><xs:element name='lists'><xs:complexType><xs:attribute name='words' fixed='a b'><xs:simpleType><xs:list itemType='xs:string'/></xs:simpleType></xs:attribute><xs:attribute name='numbers' default='1 2'><xs:simpleType><xs:list itemType='xs:int'/></xs:simpleType></xs:attribute></xs:complexType></xs:element></xs:schema>";
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("lists.xsd", text).unwrap();
+    let lists = name(&schemas, "lists");
+    let properties = schemas.json(&lists)["properties"].clone();
+    assert_eq!(properties["words"]["const"], json!(["a", "b"]));
+    assert_eq!(properties["numbers"]["default"], json!([1, 2]));
+    let xml = schemas.to_xml(&lists, r#"{"words":["a","b"]}"#).unwrap();
+    assert_eq!(schemas.validate(&lists, xml.as_bytes()), Ok(()), "{xml}");
+}
+
 #[test]
 fn numbers_keep_the_digits_they_were_written_with() {
     let schemas = loaded("xsd/choice.xsd");
@@ -218,6 +266,17 @@ fn parts_that_json_cannot_express_are_reported_with_their_place() {
         /zoo/animal has an abstract type: native calls cannot give it (true)
     "#]]
     .assert_eq(&(told.concat() + &gaps("xsd/derived.xsd", "zoo")));
+}
+
+#[test]
+fn local_elements_of_one_name_are_checked_each() {
+    let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'><xs:complexType name='open' abstract='true'/><xs:element name='two'><xs:complexType><xs:sequence><xs:element name='first'><xs:complexType><xs:sequence><xs:element name='item' type='xs:string'/></xs:sequence></xs:complexType></xs:element><xs:element name='second'><xs:complexType><xs:sequence><xs:element name='item' type='open'/></xs:sequence></xs:complexType></xs:element></xs:sequence></xs:complexType></xs:element></xs:schema>";
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("two.xsd", text).unwrap();
+    let gaps = schemas.gaps(&name(&schemas, "two"));
+    let gaps: Vec<_> = gaps.iter().map(|gap| (gap.to_string(), gap.is_closed())).collect();
+    let expected = "/two/second/item has an abstract type: native calls cannot give it".to_owned();
+    assert_eq!(gaps, [(expected, true)]);
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl<'a> SegmentRenderer<'a> {
         let calls = native.into_iter().flat_map(|turn| &turn.calls);
         let owed = calls.map(|call| PendingToolResult {
             id: &call.call.id,
-            silent: silence(call),
+            silent: silence(call, form.version),
             results: Vec::new(),
         });
         let owed = owed.collect();
@@ -288,7 +288,12 @@ impl PendingToolResult<'_> {
         }
 
         let results: Vec<_> = placed.into_iter().map(|(_, shown)| shown).collect();
-        let failed = !results.is_empty() && results.iter().all(RenderedMessage::is_failure);
+        let failed = if results.is_empty() {
+            // Earlier versions never marked a missing result as failed.
+            version >= RendererVersion::V10 && self.silent.starts_with("Error:")
+        } else {
+            results.iter().all(RenderedMessage::is_failure)
+        };
         let mut results = match version {
             RendererVersion::V3 => results,
             _ => merged(results),
@@ -307,9 +312,13 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Returns the text in place of the missing result of a native call.
-fn silence(call: &RecordedToolCall) -> &'static str {
+/// Returns the text in place of the missing result of a native call. Before the tenth version of
+/// the renderer, a call that was cancelled without an answer had the text `recorded`.
+fn silence(call: &RecordedToolCall, version: RendererVersion) -> &'static str {
     match call.payload {
+        Some(_) if call.is_owed && version >= RendererVersion::V10 => {
+            "Error: no answer came; the call ended before"
+        }
         Some(_) => "recorded",
         None => "Error: nothing came of this call",
     }
@@ -322,7 +331,7 @@ fn as_xml(model_text: &ModelText) -> String {
         parts.push(model_text.raw.clone());
     }
 
-    for RecordedToolCall { call, payload } in &model_text.calls {
+    for RecordedToolCall { call, payload, .. } in &model_text.calls {
         let refused = || {
             let name = &call.name;
             format!("<{name}>{}</{name}>", escape_text(&call.arguments))

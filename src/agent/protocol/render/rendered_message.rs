@@ -58,9 +58,12 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `self` and `next` are parts of one result: both are XML payloads, with the same
-    /// action name and the same sender.
+    /// Whether `self` and `next` are parts of one result: both are XML payloads without a failure,
+    /// with the same action name and the same sender.
     fn takes(&self, next: &Self) -> bool {
+        if self.is_failure() || next.is_failure() {
+            return false;
+        }
         match (self, next) {
             (
                 Self::Result { name, from, payload: true, .. },
@@ -139,10 +142,14 @@ pub(super) fn shown_or_stub<'a>(
         RenderedMessage::Result { name, from, .. } => {
             RenderedMessage::Result { name, from, text: stub.into(), payload: false }
         }
-        RenderedMessage::Plain(_) => RenderedMessage::Plain(match thread_of(&seen.message) {
-            Some(attributes) => format!("<thread-result{attributes}>{stub}</thread-result>"),
-            None => format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"),
-        }),
+        RenderedMessage::Plain(_) => {
+            let is_viewers = !is_between_others(&seen.message, viewer, version);
+            let attributes = thread_of(&seen.message).filter(|_| is_viewers);
+            RenderedMessage::Plain(match attributes {
+                Some(attributes) => format!("<thread-result{attributes}>{stub}</thread-result>"),
+                None => format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"),
+            })
+        }
     }
 }
 
@@ -166,6 +173,10 @@ fn shown<'a>(
     version: RendererVersion,
 ) -> RenderedMessage<'a> {
     let message = &seen.message;
+    if is_between_others(message, viewer, version) {
+        return RenderedMessage::Plain(others(message, viewer, version));
+    }
+
     match (message.kind, &seen.answers) {
         (MessageKind::Own, _) => {
             RenderedMessage::result(Some(&message.name.local), None, "recorded")
@@ -176,6 +187,14 @@ fn shown<'a>(
         }
         _ => RenderedMessage::Plain(others(message, viewer, version)),
     }
+}
+
+/// Whether the prompt shows a message as one between other listeners. `viewer` neither sent nor
+/// received such a message. Before the tenth version of the renderer, prompts showed a message of
+/// the core to another listener as if `viewer` had received it, and a message of another listener
+/// to itself as if `viewer` had sent it.
+fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
+    version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
 }
 
 /// Renders a message that answers no call of `viewer`, such as a client's request. If the message
@@ -203,7 +222,7 @@ fn reply<'a>(
     let payload = message.payload.as_str();
     let from = answered.group.then(|| message.from.as_str());
     let shown = if is_failure(&message.name.local) {
-        RenderedMessage::result(Some(name), from, failure(&failure_text(payload)))
+        failed_reply(name, from, payload, version)
     } else {
         RenderedMessage::payload(name, from, payload)
     };
@@ -224,6 +243,29 @@ fn reply<'a>(
     RenderedMessage::Plain(format!(
         "Result of an earlier {name} that is no longer shown:\n{content}"
     ))
+}
+
+/// Renders an error reply. From the tenth version of the renderer on, the result contains the whole
+/// payload if the payload has attributes or child elements. Earlier versions drop the attributes.
+fn failed_reply<'a>(
+    name: &'a str,
+    from: Option<&'a str>,
+    payload: &'a str,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
+    let has_parts =
+        |error: Element| !error.attributes.is_empty() || error.children().next().is_some();
+    let is_whole = version >= RendererVersion::V10 && Element::read(payload).is_some_and(has_parts);
+    if !is_whole {
+        return RenderedMessage::result(Some(name), from, failure(&failure_text(payload)));
+    }
+
+    RenderedMessage::Result {
+        name: Some(Cow::Borrowed(name)),
+        from: from.map(Cow::Borrowed),
+        text: failure(payload).into(),
+        payload: true,
+    }
 }
 
 /// Whether a reply with the local name `local` states a failure.
