@@ -10,6 +10,7 @@ mod run_drawing;
 mod shown_run;
 mod terminal;
 mod test;
+mod undo_list;
 
 use std::process::ExitCode;
 
@@ -17,10 +18,12 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::config::{self, Config};
+use crate::ids::ThreadId;
 use crate::schema::ShortType;
 use crate::workflow::{self, WorkflowDefinition, WorkflowInput};
 
 use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::JournalTarget;
 use super::output::put;
 use super::render::{RenderOutput, clean, put_json, table};
 use super::startup::ConfigArg;
@@ -37,7 +40,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum WorkflowVerb {
-    /// Draw the goals of a workflow, or list the workflows.
+    /// Draw the goals of a workflow, list the workflows, or list what an undo of a run would cover.
     Show(WorkflowShowArgs),
     /// Run a workflow.
     Run(RunArgs),
@@ -51,15 +54,16 @@ enum WorkflowVerb {
 
 #[derive(Debug, clap::Args)]
 struct WorkflowShowArgs {
-    /// Name of the workflow. Without it, the workflows of the config are listed.
+    /// Name of the workflow, or the thread of a run. Without it, the workflows of the config are
+    /// listed.
     name: Option<String>,
     #[command(flatten)]
     config: ConfigArg,
     /// Form of the drawing. Default: text.
     #[arg(long, value_enum, requires = "name")]
     format: Option<DrawingFormat>,
-    /// Write one line of JSON for each workflow of the list.
-    #[arg(long, conflicts_with = "name")]
+    /// Write one line of JSON for each workflow or call of the list.
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
@@ -82,7 +86,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn show(args: &WorkflowShowArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_read()?;
     let Some(name) = &args.name else { return list(&config, args.json) };
+    let mut names = config.workflows.iter().map(|workflow| &workflow.definition.name.value);
+    let is_workflow = names.any(|known| known.as_str() == name);
+    let thread = ThreadId::parse(name).ok().filter(|_| !is_workflow && args.format.is_none());
+    if let Some(thread) = thread {
+        let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
+        return undo_list::show(&config, &place, &thread, args.json);
+    }
+
     let definition = named(&config, name)?;
+    if args.json {
+        let message = "--json is for lists: of the workflows, or of the calls of a run";
+        return Err(CommandFailure::usage(message.to_owned()).into());
+    }
     let drawing = match args.format {
         None | Some(DrawingFormat::Text) => workflow::drawing(definition),
         Some(DrawingFormat::Mermaid) => workflow::mermaid(definition),
@@ -154,5 +170,5 @@ fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefin
         None => format!("the workflows are {}", names.join(", ")),
     };
     let message = format!("no workflow `{name}`; {help}");
-    Err(CommandFailure::new(CommandExit::Usage, message).into())
+    Err(CommandFailure::usage(message).into())
 }

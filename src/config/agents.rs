@@ -63,7 +63,7 @@ fn final_format(
         Err(reason) => {
             let message = format!("the report's schema `{}`: {reason}", path.value.written);
             let problem = ConfigProblem::new(ProblemCode::ReportSchema, &path.place, message);
-            problems.push(problem.help(near_or_rule(&full)));
+            problems.push(problem.help(file::near_or_rule(&full)));
             FinalFormat::Text
         }
     }
@@ -117,25 +117,7 @@ pub(super) fn prompt_file(
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Option<String> {
-    let full = directory.join(&path.value.value);
-    match file::text(&full) {
-        Ok(text) => Some(text),
-        Err(reason) => {
-            let message = format!("the prompt `{}` cannot be read: {reason}", path.value.written);
-            problems.push(
-                ConfigProblem::new(ProblemCode::PromptMissing, &path.place, message)
-                    .help(near_or_rule(&full)),
-            );
-            None
-        }
-    }
-}
-
-pub(super) fn near_or_rule(path: &Path) -> String {
-    match file::neighbour(path) {
-        Some(near) => format!("did you mean `{near}` in the same directory?"),
-        None => "paths are relative to the config's directory".to_owned(),
-    }
+    file::named_text(path, directory, "prompt", ProblemCode::PromptMissing, problems)
 }
 
 /// Returns the digest of a file's content. An unreadable file counts as empty.

@@ -114,6 +114,7 @@ codes! {
     BadKey = "bad-key",
     PriceMissing = "price-missing",
     TwoCurrencies = "two-currencies",
+    PromptTooLarge = "prompt-too-large",
 }
 
 impl fmt::Display for ProblemCode {

@@ -9,6 +9,10 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::nearest;
 use super::source_text::{ConfigSource, SourceRange};
+use super::tree::{ExpandedText, Located};
+
+/// Advice for a path that leads to no file.
+pub(super) const PATH_RULE: &str = "paths are relative to the config's directory";
 
 /// Reads the config's text.
 pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, ConfigProblems> {
@@ -37,10 +41,7 @@ pub(super) fn read_with(
 
     let bytes = bytes(&full).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let help = match neighbour(&full) {
-                Some(near) => format!("did you mean `{near}` in the same directory?"),
-                None => format!("check the path, or {instead}"),
-            };
+            let help = near_or(&full, || format!("check the path, or {instead}"));
             fail(ProblemCode::FileMissing, format!("there is no file `{shown}`"), &help)
         }
         _ => {
@@ -96,14 +97,46 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
+/// Returns the advice for a missing file: asks whether the author meant the file with the most
+/// similar name in the same directory, or returns [`PATH_RULE`] if no name is similar enough.
+pub(super) fn near_or_rule(path: &Path) -> String {
+    near_or(path, || PATH_RULE.to_owned())
+}
+
+fn near_or(path: &Path, otherwise: impl FnOnce() -> String) -> String {
+    neighbour(path)
+        .map_or_else(otherwise, |near| format!("did you mean `{near}` in the same directory?"))
+}
+
 /// Returns the name of the file that is most similar to the name in `path`, among the files in the
-/// same directory. An error about a missing file can suggest this name. Returns `None` if no name
-/// is similar enough.
-pub(super) fn neighbour(path: &Path) -> Option<String> {
+/// same directory. Returns `None` if no name is similar enough.
+fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
     let names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// Reads the file that `named` names. If the file cannot be read, reports this with the code `code`
+/// and returns `None`. The message names the file by `noun` and its path.
+pub(super) fn named_text(
+    named: &Located<ExpandedText>,
+    directory: &Path,
+    noun: &str,
+    code: ProblemCode,
+    problems: &mut ConfigProblems,
+) -> Option<String> {
+    let full = directory.join(&named.value.value);
+    match text(&full) {
+        Ok(text) => Some(text),
+        Err(reason) => {
+            let written = &named.value.written;
+            let message = format!("the {noun} `{written}` cannot be read: {reason}");
+            let problem = ConfigProblem::new(code, &named.place, message);
+            problems.push(problem.help(near_or_rule(&full)));
+            None
+        }
+    }
 }
 
 /// Reads a file that the config names. If the file cannot be read, `Err` contains the reason.

@@ -395,6 +395,26 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     (secret || misplaced || table).then_some(true)
 }
 
+/// Returns the advice for an unknown name: asks whether the author meant the most similar name in
+/// `known`, or returns `otherwise` if no known name is similar enough.
+pub(super) fn did_you_mean<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    nearest(name, known).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+}
+
+/// Returns the advice for an unknown value as [`did_you_mean`] does, but quotes the similar value
+/// as the config writes it.
+pub(super) fn did_you_mean_value<'a>(
+    value: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    nearest(value, known).map_or_else(otherwise, |near| format!("did you mean \"{near}\"?"))
+}
+
 /// Returns the known name that is most similar to `name`; `None` if no known name is similar
 /// enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -4,6 +4,7 @@
 //! This module has one entry point for each kind of command. Each entry point loads only the parts
 //! of the config that its commands need.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use super::sections::{self, DeclaredSections};
 use super::stored::portable::directory_name;
 use super::{
     AgentSpec, AlertsConfig, Config, ConfigEnvironment, ConfigProblems, ConfigSource,
-    ConfiguredWorkflow, MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, StorageConfig,
-    StoredConfig, agents, budgets, effective, file, keys, models, names, overrides, program,
-    remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo, withheld,
-    workflows,
+    ConfiguredWorkflow, MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, SourceRange,
+    StorageConfig, StoredConfig, agents, budgets, effective, file, keys, models, names, overrides,
+    program, remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo,
+    withheld, workflows,
 };
 
 /// Reads the sections of the config file, with overrides from the environment. Each section is
@@ -231,10 +232,12 @@ struct ResolvedSections {
 }
 
 /// Resolves all payload names, and builds the contracts, workflows and schedules that use them.
+/// `keys` states whether the config is a stored one.
 fn resolve(
     sections: &DeclaredSections,
     payloads: &mut PayloadResolver,
     place: (&Path, &ConfigEnvironment),
+    keys: KeyRequirement,
     problems: &mut ConfigProblems,
 ) -> ResolvedSections {
     payloads.declare(&sections.payloads, problems);
@@ -244,7 +247,8 @@ fn resolve(
     if let Some(contracts) = &contracts {
         undo::check(&sections.members, contracts, &payloads.schemas, problems);
     }
-    let workflows = workflows.configured(sections, contracts.as_ref(), payloads, problems);
+    let context = (contracts.as_ref(), keys == KeyRequirement::Stored);
+    let workflows = workflows.configured(sections, context, payloads, problems);
     let schemas = &payloads.schemas;
     let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
     ResolvedSections { contracts, workflows, schedules }
@@ -309,7 +313,7 @@ fn load_with(
 
     let mut payloads = PayloadResolver::new(&directory, &sections.catalogue, &mut problems);
     let ResolvedSections { contracts, workflows, schedules } =
-        resolve(&sections, &mut payloads, (&directory, around), &mut problems);
+        resolve(&sections, &mut payloads, (&directory, around), keys, &mut problems);
 
     let ConfiguredPrograms { processes, alerts, remotes } =
         programs(&sections, &directory, around, keys, &mut problems);
@@ -359,6 +363,7 @@ fn load_with(
         operators: sections.operators.keys(),
         nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
+        agent_places: agent_places(&sections.members),
         models,
         workflows,
         schedules,
@@ -373,6 +378,12 @@ fn load_with(
         digest: Digest::of(text.as_bytes()),
         text,
     })
+}
+
+/// Returns the place of each agent's name in the text of the config.
+fn agent_places(members: &[DeclaredMember]) -> BTreeMap<ListenerName, SourceRange> {
+    let agents = members.iter().filter(|member| member.agent.is_some());
+    agents.map(|agent| (agent.name.value.clone(), agent.name.place.clone())).collect()
 }
 
 /// Returns the clients that have `steps = true` in the config. They may see the text that models

@@ -54,7 +54,7 @@ mod vocabulary;
 mod withheld;
 mod workflows;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,6 +155,8 @@ pub struct Config {
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
+    /// Place of each agent's name in the text of the config, for problems that are found later.
+    pub agent_places: BTreeMap<ListenerName, SourceRange>,
     pub models: Vec<ModelSpec>,
     pub workflows: Vec<ConfiguredWorkflow>,
     pub schedules: Vec<Schedule>,

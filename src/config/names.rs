@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::contract::Role;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::keys::nearest;
+use super::keys::did_you_mean;
 use super::members::DeclaredMember;
 use super::sections::DeclaredSections;
 use super::source_text::{ConfigSource, SourceRange};
@@ -100,10 +100,9 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
                     continue;
                 }
 
-                let help = match nearest(name, names.iter().copied()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("there are {}", names.join(", ")),
-                };
+                let help = did_you_mean(name, names.iter().copied(), || {
+                    format!("there are {}", names.join(", "))
+                });
                 let message = format!("there is no listener or agent `{written}`");
                 ConfigProblem::new(ProblemCode::UnknownPeer, &peer.place, message).help(help)
             }
@@ -125,10 +124,9 @@ fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
         let clients = sections.members.iter().filter(|m| m.role == Role::Client);
         let names: Vec<_> = clients.map(|m| m.name.value.as_str()).collect();
         if !names.contains(&name) && !sections.unread.contains(name) {
-            let help = match nearest(name, names.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("add [clients.{written}] with the peers it may send to"),
-            };
+            let help = did_you_mean(name, names.iter().copied(), || {
+                format!("add [clients.{written}] with the peers it may send to")
+            });
             let message = format!("there is no client `{written}`");
             problems.push(
                 ConfigProblem::new(ProblemCode::UnknownClient, &client.place, message).help(help),
@@ -153,13 +151,13 @@ fn models(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut C
         return;
     }
 
-    let help = match nearest(&model.value.value, names.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if names.is_empty() => {
+    let help = did_you_mean(name, names.iter().copied(), || {
+        if names.is_empty() {
             format!("add [models.{}] with a provider", model.value.written)
+        } else {
+            format!("there are {}", names.join(", "))
         }
-        None => format!("there are {}", names.join(", ")),
-    };
+    });
 
     let message = format!("there is no model `{}`", model.value.written);
     problems.push(ConfigProblem::new(ProblemCode::UnknownModel, &model.place, message).help(help));

@@ -15,7 +15,7 @@ use crate::shipped::SCHEMA_PREFIX;
 use crate::{envelope, system};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::keys::nearest;
+use super::keys::did_you_mean_value;
 use super::members::DeclaredMember;
 use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
@@ -66,7 +66,7 @@ fn catalogue(
                 let message = format!("the catalogue `{}` is no directory", folder.value.written);
                 let problem =
                     ConfigProblem::new(ProblemCode::SchemaMissing, &folder.place, message);
-                problems.push(problem.help("paths are relative to the config's directory"));
+                problems.push(problem.help(file::PATH_RULE));
             }
         }
     }
@@ -310,26 +310,14 @@ impl PayloadResolver {
         schema: &Located<ExpandedText>,
         problems: &mut ConfigProblems,
     ) -> Option<Vec<PayloadName>> {
-        let written = &schema.value.written;
         if schema.value.value.starts_with(SCHEMA_PREFIX) {
             let shipped = shipped_schemas::find(schema, problems)?;
             return self.register(Path::new(shipped.name), schema, shipped.text, problems);
         }
 
-        match file::text(path) {
-            Ok(text) => self.register(path, schema, &text, problems),
-            Err(reason) => {
-                let message = format!("the schema `{written}` cannot be read: {reason}");
-                let help = match file::neighbour(path) {
-                    Some(near) => format!("did you mean `{near}` in the same directory?"),
-                    None => "paths are relative to the config's directory".to_owned(),
-                };
-                let problem =
-                    ConfigProblem::new(ProblemCode::SchemaMissing, &schema.place, message);
-                problems.push(problem.help(help));
-                None
-            }
-        }
+        let code = ProblemCode::SchemaMissing;
+        let text = file::named_text(schema, &self.directory, "schema", code, problems)?;
+        self.register(path, schema, &text, problems)
     }
 
     /// Registers the schema file at `path`, whose content is `text`. Returns the payload names that
@@ -555,17 +543,18 @@ impl KnownPayloads {
         let message =
             format!("`{}` is not declared in {}", text.value.written, self.files.join(", "));
         let locals: HashSet<&str> = self.names.iter().map(|known| &*known.local).collect();
-        let near = nearest(&name.local, locals.iter().copied());
         let same = self.names.iter().find(|known| known.local == name.local);
-        let help = match (same, near) {
-            (Some(same), _) => format!("did you mean \"{same}\"?"),
-            (None, Some(near)) => format!("did you mean \"{near}\"?"),
-            (None, None) if locals.is_empty() => format!("add [payloads.{}]", name.local),
-            (None, None) => {
-                let mut locals: Vec<_> = locals.into_iter().collect();
+        let help = match same {
+            Some(same) => format!("did you mean \"{same}\"?"),
+            None => did_you_mean_value(&name.local, locals.iter().copied(), || {
+                if locals.is_empty() {
+                    return format!("add [payloads.{}]", name.local);
+                }
+
+                let mut locals: Vec<_> = locals.iter().copied().collect();
                 locals.sort_unstable();
                 format!("declared are {}", locals.join(", "))
-            }
+            }),
         };
 
         ConfigProblem::new(ProblemCode::UndeclaredPayload, &text.place, message).help(help)

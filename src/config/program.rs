@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
-use super::keys::nearest;
+use super::keys::did_you_mean;
 use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
@@ -83,20 +83,16 @@ fn find(
         );
         ConfigProblem::new(ProblemCode::CommandNotExecutable, &program.place, message).help(help)
     } else if name.contains('/') {
-        let near = file::neighbour(&directory.join(name));
-        let help = near.map_or("paths are relative to the config's directory".to_owned(), |near| {
-            format!("did you mean `{near}` in the same directory?")
-        });
+        let help = file::near_or_rule(&directory.join(name));
         let message = format!("there is no program `{written}`");
         ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     } else {
-        let near = near_program(name, &search_path(directory, around));
-        let help = match near {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "it is neither beside the organism executable, nor beside the config, nor on \
-                     PATH; a path with a slash is relative to the config"
-                .to_owned(),
-        };
+        let programs = programs_in(&search_path(directory, around));
+        let help = did_you_mean(name, programs.iter().map(String::as_str), || {
+            "it is neither beside the organism executable, nor beside the config, nor on PATH; a \
+             path with a slash is relative to the config"
+                .to_owned()
+        });
         let message = format!("there is no program `{written}`");
         ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     };
@@ -132,13 +128,9 @@ fn require_script(
         return;
     }
 
-    let near = file::neighbour(&path);
-    let help = near.map_or("paths are relative to the config's directory".to_owned(), |near| {
-        format!("did you mean `{near}` in the same directory?")
-    });
     let message = format!("{name} finds no script `{}`", script.value.written);
     let problem = ConfigProblem::new(ProblemCode::CommandMissing, &script.place, message);
-    problems.push(problem.help(help));
+    problems.push(problem.help(file::near_or_rule(&path)));
 }
 
 /// Whether an interpreter finds a script although `directory` has no file with exactly this name.
@@ -179,11 +171,11 @@ fn is_executable(path: &Path) -> bool {
     metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
+/// Returns the names of all programs in the directories `places`.
+fn programs_in(places: &[PathBuf]) -> BTreeSet<String> {
     let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
     let entries = entries.filter_map(Result::ok).filter(|entry| is_executable(&entry.path()));
-    let names: BTreeSet<_> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
-    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Reads the environment variables for a child process: `NAME = "value"`, or `NAME_file = "path"`
@@ -231,10 +223,8 @@ pub(super) fn secret(
         Err(reason) => {
             let message =
                 format!("the secret in `{}` cannot be read: {reason}", path.value.written);
-            let help = "paths are relative to the config's directory";
-            problems.push(
-                ConfigProblem::new(ProblemCode::SecretMissing, &path.place, message).help(help),
-            );
+            let problem = ConfigProblem::new(ProblemCode::SecretMissing, &path.place, message);
+            problems.push(problem.help(file::PATH_RULE));
             None
         }
     }

@@ -7,7 +7,7 @@ use crate::limits;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::duration;
-use super::keys::{KnownSection, nearest};
+use super::keys::{KnownSection, did_you_mean_value, nearest};
 use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 
@@ -268,9 +268,9 @@ impl<'a> TableReader<'a> {
     fn not_a_choice(&mut self, key: &str, text: &Located<ExpandedText>, words: &[&str]) {
         let message = format!("`{key}` of {} cannot be `{}`", self.what, text.value.written);
         let all: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
-        let help = format!("one of {}", all.join(", "));
-        let near = nearest(&text.value.value, words.iter().copied());
-        let help = near.map_or(help, |near| format!("did you mean \"{near}\"?"));
+        let help = did_you_mean_value(&text.value.value, words.iter().copied(), || {
+            format!("one of {}", all.join(", "))
+        });
         let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message);
         self.problems.push(problem.help(help));
     }

@@ -16,7 +16,7 @@ use crate::pump::gate::Gate;
 use crate::schema::Schemas;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::keys::nearest;
+use super::keys::{did_you_mean, did_you_mean_value};
 use super::members::member_name;
 use super::read::TableReader;
 use super::sections::DeclaredSections;
@@ -140,10 +140,9 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 
     let known: Vec<_> = tz::db().available().map(|name| name.to_string()).collect();
     let message = format!("there is no time zone `{}`", text.value.written);
-    let help = match nearest(&text.value.value, known.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => "write a name of the IANA database, such as \"Europe/Berlin\"".to_owned(),
-    };
+    let help = did_you_mean_value(&text.value.value, known.iter().map(String::as_str), || {
+        "write a name of the IANA database, such as \"Europe/Berlin\"".to_owned()
+    });
     read.problem(ConfigProblem::new(ProblemCode::UnknownZone, &text.place, message).help(help));
     None
 }
@@ -170,7 +169,9 @@ pub(super) fn schedules(
     let found = declared.filter_map(|declared| {
         let client = declared.client.as_ref().and_then(|name| client(name, sections, problems));
         let send = declared.send.as_ref();
-        let payload = send.and_then(|send| payload(send, directory, problems));
+        let code = ProblemCode::SendMissing;
+        let payload =
+            send.and_then(|send| file::named_text(send, directory, "payload", code, problems));
         let send = send?;
         let client = client?;
         let payload = payload?;
@@ -213,37 +214,12 @@ fn client(
         Some(_) => format!("`{written}` is no client, and only clients send requests"),
         None => format!("there is no client `{written}`"),
     };
-    let help = match nearest(name, names.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "add [clients.some-name] with the peers it may send to".to_owned(),
-    };
+    let help = did_you_mean(name, names.iter().copied(), || {
+        "add [clients.some-name] with the peers it may send to".to_owned()
+    });
     let place = &declared.place;
     problems.push(ConfigProblem::new(ProblemCode::UnknownClient, place, message).help(help));
     None
-}
-
-/// Reads the file with the payload of a schedule. `send` is the path of the file. If the file
-/// cannot be read, reports this and returns `None`.
-fn payload(
-    send: &Located<ExpandedText>,
-    directory: &Path,
-    problems: &mut ConfigProblems,
-) -> Option<String> {
-    let path = directory.join(&send.value.value);
-    match file::text(&path) {
-        Ok(text) => Some(text),
-        Err(reason) => {
-            let written = &send.value.written;
-            let message = format!("the payload `{written}` cannot be read: {reason}");
-            let help = match file::neighbour(&path) {
-                Some(near) => format!("did you mean `{near}` in the same directory?"),
-                None => "paths are relative to the config's directory".to_owned(),
-            };
-            let place = &send.place;
-            problems.push(ConfigProblem::new(ProblemCode::SendMissing, place, message).help(help));
-            None
-        }
-    }
 }
 
 /// Returns `Some` if the client of the schedule may send the payload, which was read from the file

@@ -16,7 +16,7 @@ use super::environment::ConfigEnvironment;
 use super::file;
 use super::http;
 use super::journal_directories::{self, NamedDirectory};
-use super::keys::{self, KnownSection, SECTIONS, nearest};
+use super::keys::{self, KnownSection, SECTIONS, did_you_mean};
 use super::members::{DeclaredMember, SchemaSource, agent, client, human, listener, token};
 use super::models::{self, DeclaredModel};
 use super::operators::DeclaredOperators;
@@ -212,18 +212,14 @@ fn unread(
 }
 
 fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
+    let names = SECTIONS.map(|section| section.name);
     for entry in &root.entries {
         let key = &entry.key;
-        if SECTIONS.iter().any(|section| section.name == key.value) {
+        if names.contains(&key.value.as_str()) {
             continue;
         }
-        let help = match nearest(&key.value, SECTIONS.iter().map(|section| section.name)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
-                format!("the sections are {}", names.join(", "))
-            }
-        };
+        let help =
+            did_you_mean(&key.value, names, || format!("the sections are {}", names.join(", ")));
         let message = format!("there is no section `{}`", key.value);
         problems
             .push(ConfigProblem::new(ProblemCode::UnknownSection, &key.place, message).help(help));

@@ -3,7 +3,7 @@
 use crate::shipped::{self, ShippedSchema};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::keys::nearest;
+use super::keys::did_you_mean;
 use super::tree::{ExpandedText, Located};
 
 /// Finds the shipped schema that `schema` names. Reports a problem if the program ships no such
@@ -20,8 +20,7 @@ pub(super) fn find(
         Some(found) if !found.is_core => return Some(found),
         Some(_) => (format!("`{written}` declares the core's own words"), listed()),
         None => {
-            let near = nearest(name, names());
-            let help = near.map_or_else(listed, |near| format!("did you mean `{near}`?"));
+            let help = did_you_mean(name, names(), listed);
             (format!("organism ships no schema `{written}`"), help)
         }
     };

@@ -8,7 +8,6 @@ use crate::journal::jetstream::{self, StreamDurability};
 use crate::limits;
 use crate::nats::{self, NatsCredentials, NatsPassword};
 
-use super::agents::near_or_rule;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::file;
@@ -338,16 +337,8 @@ fn found(
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Option<PathBuf> {
-    let full = directory.join(&named.value.value);
-    match file::text(&full) {
-        Ok(_) => Some(full),
-        Err(reason) => {
-            let message = format!("the file `{}` cannot be read: {reason}", named.value.written);
-            let problem = ConfigProblem::new(ProblemCode::SecretMissing, &named.place, message);
-            problems.push(problem.help(near_or_rule(&full)));
-            None
-        }
-    }
+    let text = file::named_text(named, directory, "file", ProblemCode::SecretMissing, problems);
+    text.map(|_| directory.join(&named.value.value))
 }
 
 fn variable(

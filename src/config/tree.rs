@@ -77,6 +77,14 @@ impl TomlNode {
             TomlValue::Other => "a date or no number",
         }
     }
+
+    /// Returns the items of a list. Any other value counts as a list with this one item.
+    pub fn items(&self) -> &[Self] {
+        match &self.value {
+            TomlValue::List(items) => items,
+            _ => std::slice::from_ref(self),
+        }
+    }
 }
 
 /// A table of the config, with the entries in their written order.

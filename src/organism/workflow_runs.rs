@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::add_goals;
+use super::{add_goals, joined};
 use crate::config::Config;
-use crate::contract::{Contract, Contracts, Role};
+use crate::contract::{Budget, Contract, Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::journal;
@@ -261,46 +261,24 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
         };
         let Some(contract) = contract else { continue };
         for definition in definitions.values() {
-            add_answers(contract, definition);
-            add_questions(contract, definition);
-            add_delegations(contract, definition);
+            add_missing(&mut contract.answers, typed_answers(definition));
+            add_missing(&mut contract.questions, workflow_questions(definition));
+            add_missing(&mut contract.delegations, delegations(definition));
             add_typed_goals(&mut config, &mut compiler, definition).map_err(joined)?;
         }
     }
 
-    config.contracts = Contracts::new(contracts)
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    config.contracts = Contracts::new(contracts).map_err(joined)?;
     // Some agents get goals only from a workflow that the config no longer has.
     add_goals(&mut config).map_err(joined)?;
     Ok(Arc::new(config))
 }
 
-/// Adds to `contract` the payloads that `definition` requires as answers of agents to goals. An
-/// agent may send such a payload only as the answer to a goal that names this payload.
-fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
-    for answer in typed_answers(definition) {
-        if !contract.answers.contains(&answer) {
-            contract.answers.push(answer);
-        }
-    }
-}
-
-/// Adds to `contract` the questions that `definition` puts to people, and the report about calls
-/// that were not undone.
-fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
-    for question in workflow_questions(definition) {
-        if !contract.questions.contains(&question) {
-            contract.questions.push(question);
-        }
-    }
-}
-
-/// Adds to `contract` the delegations of `definition`. A delegation states which agent may pass
-/// tasks of a goal on to which other agent.
-fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
-    for delegation in delegations(definition) {
-        if !contract.delegations.contains(&delegation) {
-            contract.delegations.push(delegation);
+/// Adds those of the `items` that `list` does not contain yet.
+fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) {
+    for item in items {
+        if !list.contains(&item) {
+            list.push(item);
         }
     }
 }
@@ -349,7 +327,8 @@ fn add_typed_goals(
     Ok(())
 }
 
-/// Makes the contract of a workflow that the config no longer has.
+/// Makes the contract of a workflow that the config no longer has. Its budget has the smallest
+/// limits of the recorded definitions, because one contract applies to all runs of a workflow.
 fn closed_contract(
     name: &ListenerName,
     definitions: &BTreeMap<Digest, Arc<WorkflowDefinition>>,
@@ -357,13 +336,11 @@ fn closed_contract(
 ) -> Contract {
     let peers: BTreeSet<_> =
         definitions.values().flat_map(|definition| peers_of(definition)).collect();
+    let budgets = definitions.values().map(|definition| definition.budget);
     Contract {
+        budget: budgets.fold(Budget::default(), Budget::least),
         replies: vec![output_name(name), failed_name(name)],
         peers: peers.into_iter().filter(|peer| contracts.get(peer).is_some()).collect(),
         ..Contract::new(name.clone(), Role::Workflow)
     }
-}
-
-fn joined(problems: Vec<SchemaProblem>) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -11,6 +11,7 @@ use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
+use super::run_definition::has_earlier_rules;
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
@@ -24,6 +25,8 @@ pub(super) struct RunBasis<'a> {
     /// Data for the undo of earlier runs. If it is `None`, a retry takes over results of goals
     /// whose calls were undone.
     pub undo: Option<UndoSource<'a>>,
+    /// Whether the run that begins follows the rules of earlier versions of the program.
+    pub has_earlier_rules: bool,
 }
 
 /// Why the state of a run cannot be computed.
@@ -54,11 +57,12 @@ impl<'a> RunBasis<'a> {
         request: &Message,
         thread: &[Arc<Message>],
     ) -> Result<CallFold<'a>, BeginError> {
-        let Self { definition, graph, once, .. } = *self;
+        let Self { definition, graph, once, has_earlier_rules, .. } = *self;
         let Some(retry) = RunRetry::read(request, &definition.name.value).transpose()? else {
             let fold = CallFold::begun(definition, graph, once, request);
             let unreadable = || BeginError::Unreadable("the request is no XML".to_owned());
-            return fold.ok_or_else(unreadable);
+            let fold = fold.ok_or_else(unreadable)?;
+            return Ok(fold.with_earlier_rules(has_earlier_rules));
         };
 
         let number = |goal: &GoalId| {
@@ -85,7 +89,8 @@ impl<'a> RunBasis<'a> {
 
         let (state, threads) = fold.into_parts();
         let earlier = (state.taken_over(graph, &again), threads);
-        Ok(CallFold::taking_over(definition, graph, once, request, earlier))
+        let fold = CallFold::taking_over(definition, graph, once, request, earlier);
+        Ok(fold.with_earlier_rules(has_earlier_rules))
     }
 
     /// Computes the state of an ended run from all its messages.
@@ -96,7 +101,8 @@ impl<'a> RunBasis<'a> {
         uncounted: UncountedTimes<'a>,
     ) -> Result<CallFold<'a>, BeginError> {
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-        let mut fold = self.begin(opened, thread)?.with_uncounted(uncounted);
+        let basis = Self { has_earlier_rules: has_earlier_rules(run), ..*self };
+        let mut fold = basis.begin(opened, thread)?.with_uncounted(uncounted);
         if let Some(undo) = self.undo {
             fold = fold.with_undo(undo);
         }

@@ -5,26 +5,27 @@
 //! the pump that sends system payloads. The core answers the requests in order: the n-th answer
 //! belongs to the n-th request, even if the answers arrive in different deliveries.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::contract::{Contracts, goal_answer};
+use crate::contract::goal_answer;
 use crate::envelope::Message;
 use crate::ids::{ListenerName, MessageId, PayloadName, Position, ThreadId};
-use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 use super::calls_beneath::{NestedCall, calls_beneath};
-use super::definition::{GoalForm, WorkflowDefinition};
+use super::definition::{FailurePolicy, WorkflowDefinition};
 use super::graph::GoalGraph;
+use super::payloads;
+use super::retry_rules::{FailedCall, RetryRules};
 use super::run_clock::{RunClock, UncountedTimes, has_timed_out};
+use super::run_definition::recorded_once;
 use super::run_retry::RunArchive;
-use super::run_state::{
-    GoalFailure, GoalRun, RunEvent, RunKind, RunPart, RunState, RunStep, WorkflowRun,
-};
+use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
+use super::shapes::is_label_of;
 use super::undo::{RunUndo, UndoRules, UndoStep, label_of};
 use super::view::ViewValue;
 
@@ -66,6 +67,12 @@ pub struct RunThreads {
     earlier: usize,
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
+    /// Listeners to which the run must not repeat a call after a time-out, as the run has recorded
+    /// them. The key is the number of the recording message in the thread. A record counts for the
+    /// messages with higher numbers. The messages of a delivery may have another order.
+    once: BTreeMap<u64, BTreeSet<ListenerName>>,
+    /// Whether all goals have ended, and the run has sent its output.
+    has_completed: bool,
 }
 
 /// A thread that was opened for a run.
@@ -91,7 +98,11 @@ impl UndoSource<'_> {
     /// hand-over is recorded in another tree if the listener was busy, and became free when a call
     /// of that other tree ended. Searches only for those calls for which
     /// [`UndoRules::depends_on_hand_over`] returns true.
-    fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
+    pub(super) fn mark_handed_over(
+        &self,
+        calls: &mut [NestedCall],
+        up_to: Position,
+    ) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
         let unsure: Vec<_> = calls.iter().filter(is_unsure).collect();
@@ -112,7 +123,8 @@ impl UndoSource<'_> {
 /// The state of a workflow run, computed from the messages that its call has received so far.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
-    /// Listeners to which a call must not be repeated after a time-out.
+    /// Listeners to which the present contracts forbid to repeat a call after a time-out. They
+    /// count only while the run has recorded no such listeners.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
@@ -197,6 +209,12 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
+    /// Returns the listeners to which the run must not repeat a call after a time-out, as the run
+    /// has recorded them last. Returns `None` if the run has recorded no listeners.
+    pub fn recorded_once(&self) -> Option<&BTreeSet<ListenerName>> {
+        self.threads.once.values().next_back()
+    }
+
     /// Returns the threads that the run opened, in order, without the first `known` of them. For
     /// each thread, also returns the number of its goal, or `None` if the thread undoes a call, and
     /// the number of its attempt. The number of the attempt is correct only while the thread is
@@ -222,6 +240,14 @@ impl<'a> CallFold<'a> {
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
+        self
+    }
+
+    /// Sets whether the run follows the rules of earlier versions of the program. Without it, the
+    /// run follows the present rules.
+    #[must_use]
+    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
+        self.run.set_earlier_rules(has_earlier_rules);
         self
     }
 
@@ -262,6 +288,10 @@ impl<'a> CallFold<'a> {
     /// the core because of this message. The request of the call is its first message, and is not
     /// passed to this function.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
+        if let Some(once) = recorded_once(message, &self.definition.name.value) {
+            self.threads.once.insert(message.seq, once);
+            return Vec::new();
+        }
         if *message.name.namespace != *system::NAMESPACE {
             return Vec::new();
         }
@@ -341,6 +371,7 @@ impl<'a> CallFold<'a> {
                     }
                 }
                 mut step => {
+                    self.threads.has_completed |= matches!(step, RunStep::Complete { .. });
                     if let RunStep::Start { run, label, limits, .. } = &mut step {
                         self.threads.requested.push_back((run.clone(), label.clone()));
                         // Each thread gets at most the time that the run has left, so that the run
@@ -454,6 +485,11 @@ impl<'a> CallFold<'a> {
             (Some(thread), Some((run, label))) if is_label_of(thread.label(), &label) => {
                 (thread, run)
             }
+            // Earlier versions requested further threads after the failure of a run.
+            (Some(thread), _) if self.is_settling() => {
+                self.threads.all.push(OpenedThread { thread: thread.clone(), goal: None });
+                return vec![RunRequest::CancelThread(thread)];
+            }
             _ => {
                 self.threads.is_foreign = true;
                 return Vec::new();
@@ -468,10 +504,13 @@ impl<'a> CallFold<'a> {
     }
 
     /// Handles a refusal by the core. If the core has refused a request for a thread, or the first
-    /// payload of a thread, the goal run of this thread fails.
+    /// payload of a thread, the goal run of this thread fails. If the core has refused the output
+    /// of the run, the run fails.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
-        let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };
+        let Some(run) = self.refused_run(message, element.as_ref()) else {
+            return self.refused_output(message);
+        };
         let failure = failure_of(&element.unwrap_or_else(|| Element::local("system-error")));
         let is_final = !matches!(failure.code.as_str(), "busy" | "limit-reached");
         let steps = self.run.step(RunEvent::Failed { run, failure, is_final });
@@ -496,10 +535,32 @@ impl<'a> CallFold<'a> {
                 }
                 None
             }
+            // The refusal is about the output. A request beside an output was not sent.
+            (None, _) if self.threads.has_completed && about != Some("spawn-thread") => None,
             _ => self.threads.requested.pop_front().map(|(run, _)| run),
         };
         self.threads.unwanted.remove(run.as_ref()?);
         run
+    }
+
+    /// Begins the undo of a completed run whose output the core has refused. Returns requests that
+    /// cancel the threads of the run. Without an undo, the handler replies with the failure.
+    fn refused_output(&mut self, message: &Message) -> Vec<RunRequest> {
+        let can_undo = self.undo.is_some() && self.threads.undo.is_none();
+        let is_undone = can_undo && self.definition.on_failure == FailurePolicy::Undo;
+        let goal = self.definition.goals.last().filter(|_| self.threads.has_completed && is_undone);
+        let refusal = payloads::refusal_of(message);
+        let (Some(goal), Some(refusal)) = (goal, refusal) else { return Vec::new() };
+        // The requests beside the output were not sent, so the core answers none of them.
+        self.threads.requested.clear();
+        self.threads.unwanted.clear();
+        let goal = goal.id.value.clone();
+        let failure = payloads::reply_refused(refusal);
+        let mut open: Vec<_> = self.threads.runs.values().cloned().collect();
+        open.sort();
+        let cancels = open.into_iter().map(|run| RunStep::Cancel { run });
+        let steps = cancels.chain([RunStep::Fail { goal, failure, is_undone }]).collect();
+        self.requests(steps)
     }
 
     fn result(&mut self, message: &Message) -> Vec<RunRequest> {
@@ -510,7 +571,9 @@ impl<'a> CallFold<'a> {
         let status = element.attribute("status").and_then(ThreadStatus::parse);
         let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
         let payloads: Vec<_> = element.children().collect();
-        let event = self.event(run, status, &payloads);
+        let recorded = self.threads.once.range(..message.seq).next_back().map(|(_, once)| once);
+        let rules = RetryRules { definition: self.definition, recorded, present: self.once };
+        let event = self.event(run, status, &payloads, &rules);
         let steps = self.run.step(event);
         self.requests(steps)
     }
@@ -526,7 +589,13 @@ impl<'a> CallFold<'a> {
         self.threads.undo.as_ref().is_some_and(RunUndo::is_settling)
     }
 
-    fn event(&self, run: GoalRun, status: ThreadStatus, payloads: &[&Element]) -> RunEvent {
+    fn event(
+        &self,
+        run: GoalRun,
+        status: ThreadStatus,
+        payloads: &[&Element],
+        rules: &RetryRules<'_>,
+    ) -> RunEvent {
         let nothing = Element::local(NOTHING);
         // One failed payload among several fails the whole reply.
         let failed = payloads.iter().find(|payload| is_failed(payload));
@@ -549,12 +618,8 @@ impl<'a> CallFold<'a> {
             }
             ThreadStatus::Completed | ThreadStatus::Failed => {
                 let failure = failure_of(payload);
-                let is_once = self.target(&run).is_some_and(|name| self.once.contains(name));
-                let is_final = match failure.code.as_str() {
-                    "denied" | "budget-spent" | "cancelled" | "unknown-outcome" => true,
-                    "timeout" => is_once,
-                    _ => false,
-                };
+                let call = FailedCall { status, payload, code: &failure.code };
+                let is_final = rules.is_final(&run, self.run.subject(&run), &call);
                 RunEvent::Failed { run, failure, is_final }
             }
         }
@@ -565,65 +630,10 @@ impl<'a> CallFold<'a> {
     fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
-
-    /// Returns the listener that a goal run calls to carry out a goal or to verify an item. Returns
-    /// `None` if the goal run is a question to a person, or belongs to a supervisor or a judge.
-    fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
-        if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
-            return None;
-        }
-        match &self.definition.goals.get(self.run.subject(run))?.form {
-            GoalForm::Run(target) => Some(&target.name().value),
-            GoalForm::Each(each) => Some(&each.target.name().value),
-            GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => match run.part {
-                RunPart::Agent(position) => agents.get(position).map(|agent| &agent.value),
-                RunPart::Whole | RunPart::Item(_) => None,
-            },
-            GoalForm::Loop { .. } | GoalForm::Choose(_) | GoalForm::Ask { .. } => None,
-        }
-    }
 }
 
 /// Name of a placeholder element, which is used if a reply contains no payload.
 const NOTHING: &str = "nothing";
-
-/// Whether `label` can be the label of a thread that was requested with the label `requested`. The
-/// core may change a requested label that is already taken: it appends a number, and shortens the
-/// label if the result would be too long.
-fn is_label_of(label: &str, requested: &str) -> bool {
-    let is_numbered = || {
-        let (base, number) = label.rsplit_once('-')?;
-        let is_number = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
-        let is_full = label.len() == limits::LABEL_CHARS_MAX;
-        let is_base = base == requested || (is_full && requested.starts_with(base));
-        Some(is_number && is_base)
-    };
-    label == requested || is_numbered().unwrap_or(false)
-}
-
-/// Returns the listeners to which a call must not be repeated after a time-out. The first group of
-/// them has contracts that allow only one attempt of a call. The second group can call a listener
-/// of the first group, directly or through others. A listener can call its peers, and the agents to
-/// which it may delegate tasks.
-pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
-    let mut once: HashSet<ListenerName> = HashSet::new();
-    let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();
-    loop {
-        let found = contracts.iter().filter(|contract| !once.contains(&contract.name));
-        let found = found.filter(|contract| {
-            let mut roles =
-                delegations.iter().filter(|delegation| delegation.agent == contract.name);
-            contract.attempts == 1
-                || contract.peers.iter().any(|peer| once.contains(peer))
-                || roles.any(|delegation| once.contains(&delegation.to))
-        });
-        let found: Vec<_> = found.map(|contract| contract.name.clone()).collect();
-        if found.is_empty() {
-            return once;
-        }
-        once.extend(found);
-    }
-}
 
 pub(super) fn is_failed(payload: &Element) -> bool {
     is_failure(payload.local_name())
@@ -685,26 +695,5 @@ mod tests {
             name.local, name.namespace
         );
         assert_eq!(output(&answer), ViewValue::Text("x".to_owned()));
-    }
-
-    #[test]
-    fn a_label_may_have_a_number_and_be_shorter_for_it() {
-        let long = "a".repeat(limits::LABEL_CHARS_MAX);
-        let cut = |suffix: &str| {
-            format!("{}{suffix}", "a".repeat(limits::LABEL_CHARS_MAX - suffix.len()))
-        };
-        for (label, requested, expected) in [
-            ("read", "read", true),
-            ("read-1", "read", true),
-            ("read-12", "read", true),
-            ("reader", "read", false),
-            ("read-x", "read", false),
-            ("rea-1", "read", false),
-            (&cut("-1"), &long, true),
-            (&cut("-10"), &long, true),
-            (&cut("-x"), &long, false),
-        ] {
-            assert_eq!(is_label_of(label, requested), expected, "{label} {requested}");
-        }
     }
 }

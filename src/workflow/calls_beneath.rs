@@ -166,8 +166,7 @@ struct NestedCalls<'a> {
 
 impl NestedCalls<'_> {
     fn is_beneath(&self, thread: &ThreadId) -> bool {
-        let mut upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
-        upwards.any(|thread| self.threads.contains(&thread))
+        thread.upwards().any(|thread| self.threads.contains(&thread))
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut NestedCall> {

@@ -14,6 +14,7 @@ use crate::schema::Schemas;
 
 use super::definition::{PlaceId, WorkflowDefinition};
 use super::graph::GoalGraph;
+pub use mappings::computed_decimals;
 pub use undo::check_undo_rule;
 
 /// Kind of a problem of a definition.
@@ -69,6 +70,9 @@ pub struct DefinitionContext<'a> {
     /// Names in the config whose own definitions could not be read. The checks do not report
     /// references to these names.
     pub unread: Vec<String>,
+    /// Whether the config is a stored one. An earlier version of the program may have run it, so
+    /// problems that this version accepted are not reported.
+    pub is_stored: bool,
 }
 
 /// Returns all problems of `definition`.

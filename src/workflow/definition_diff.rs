@@ -15,11 +15,11 @@ use super::definition::{GoalId, WorkflowDefinition};
 const PEER: &str = "peer";
 
 /// One difference between two definitions: a path in their compiled XML, with the value that each
-/// definition has there.
+/// definition has there, or the order of the named elements at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionChange {
     /// The path in the compiled XML, such as `goal[draft]/agent[writer]/prompt` or
-    /// `goal[draft]@retry`.
+    /// `goal[draft]@retry`. For an order, a phrase such as `order in goal[draft]/all`.
     pub path: String,
     /// Value in the first definition; `None` if only the second definition has this path.
     pub before: Option<String>,
@@ -28,10 +28,10 @@ pub struct DefinitionChange {
 }
 
 /// Returns every difference between two definitions, in the order of the paths. If only one
-/// definition has a goal, the whole goal is one difference.
+/// definition has a goal, the whole goal is one difference. Changed orders come last.
 pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
-    let before = places(before);
-    let after = places(after);
+    let (before, orders_before) = places(before);
+    let (after, orders_after) = places(after);
     let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
     paths.sort();
     paths.dedup();
@@ -54,29 +54,63 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
         }
         changes.push(change);
     }
+
+    changes.extend(changed_orders(&orders_before, &orders_after));
     changes
+}
+
+/// Returns a change for each path at which the named elements that both definitions have are in
+/// another order. The order counts even where both definitions have the same paths.
+fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<DefinitionChange> {
+    let common = |elements: &[String], others: &[String]| {
+        let common = elements.iter().filter(|element| others.contains(element));
+        common.cloned().collect::<Vec<_>>().join(", ")
+    };
+    let in_both = before.iter().filter_map(|(path, first)| Some((path, first, after.get(path)?)));
+    let orders = in_both.map(|(path, first, second)| DefinitionChange {
+        path: order_of(path),
+        before: Some(common(first, second)),
+        after: Some(common(second, first)),
+    });
+    orders.filter(|order| order.before != order.after).collect()
+}
+
+/// Returns the phrase for the order of the named elements at `path`.
+fn order_of(path: &str) -> String {
+    if path.is_empty() { "order of goals".to_owned() } else { format!("order in {path}") }
 }
 
 fn is_goal(path: &str) -> bool {
     path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
 }
 
-/// Compiles a definition to XML, and returns each value of this XML by its path.
-fn places(definition: &WorkflowDefinition) -> BTreeMap<String, String> {
+/// The named elements at each path of a compiled definition, such as goals, in their order.
+type ElementOrders = BTreeMap<String, Vec<String>>;
+
+/// Compiles a definition to XML, and returns each value of this XML by its path. Also returns the
+/// orders of the named elements.
+fn places(definition: &WorkflowDefinition) -> (BTreeMap<String, String>, ElementOrders) {
     let mut places = BTreeMap::new();
+    let mut orders = ElementOrders::new();
     if let Some(root) = Element::read(&compile(definition).text) {
-        add_places(&root, "", &mut places);
+        add_places(&root, "", &mut places, &mut orders);
     }
-    places
+    (places, orders)
 }
 
-fn add_places(element: &Element, path: &str, places: &mut BTreeMap<String, String>) {
+fn add_places(
+    element: &Element,
+    path: &str,
+    places: &mut BTreeMap<String, String>,
+    orders: &mut ElementOrders,
+) {
     for (name, value) in &element.attributes {
         places.insert(format!("{path}@{}", name.local), value.clone());
     }
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for child in element.children() {
         let name = child.attribute("id").or_else(|| child.attribute("name")).map(str::to_owned);
+        let is_ordered = name.is_some();
         // Peers are a set of names: an additional one must not change the path of another.
         let name = name.or_else(|| (child.local_name() == PEER).then(|| child.own_text()));
         let segment = match name {
@@ -87,7 +121,11 @@ fn add_places(element: &Element, path: &str, places: &mut BTreeMap<String, Strin
         *earlier += 1;
         let number = if *earlier == 1 { String::new() } else { format!("#{earlier}") };
         let separator = if path.is_empty() { "" } else { "/" };
-        add_places(child, &format!("{path}{separator}{segment}{number}"), places);
+        let segment = format!("{segment}{number}");
+        add_places(child, &format!("{path}{separator}{segment}"), places, orders);
+        if is_ordered {
+            orders.entry(path.to_owned()).or_default().push(segment);
+        }
     }
 
     let is_leaf = element.children().next().is_none();
@@ -115,6 +153,7 @@ pub fn goals_that_address<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::definition::{GoalDefinition, PlaceId, Placed};
     use super::super::read_compiled::read_compiled;
     use super::*;
 
@@ -129,6 +168,28 @@ mod tests {
             peers.collect::<String>()
         );
         read_compiled(&text).expect("it is a compiled form")
+    }
+
+    #[test]
+    fn goals_in_another_order_are_a_change() {
+        let goal = |id: &str| GoalDefinition {
+            id: Placed::new(GoalId::parse(id).expect("it is an id"), PlaceId::default()),
+            needs: Some(Vec::new()),
+            ..definition(&["writer"]).goals.remove(0)
+        };
+        let with = |goals: &[&str]| WorkflowDefinition {
+            goals: goals.iter().map(|id| goal(id)).collect(),
+            ..definition(&["writer"])
+        };
+        let before = with(&["one", "two", "three"]);
+        let after = with(&["two", "one", "four"]);
+        let found = changes(&before, &after);
+        let paths: Vec<_> = found.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["goal[four]", "goal[three]", "order of goals"]);
+        let order = found.last().expect("it is the order");
+        assert_eq!(order.before.as_deref(), Some("goal[one], goal[two]"));
+        assert_eq!(order.after.as_deref(), Some("goal[two], goal[one]"));
+        assert_eq!(changes(&before, &before), []);
     }
 
     #[test]

@@ -44,10 +44,15 @@ pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDo
         seen: HashSet::new(),
         documents: Vec::new(),
     };
-    for number in 0..definition.goals.len() {
-        if graph.membership(number).is_none() {
-            run.goal(number);
-        }
+    let goals = 0..definition.goals.len();
+    let mut left: Vec<_> = goals.filter(|number| graph.membership(*number).is_none()).collect();
+    while !left.is_empty() {
+        let can_run = |number: &usize| {
+            graph.direct_needs(*number).iter().all(|need| run.ended.contains(need))
+        };
+        // The check reports goals that wait for each other.
+        let next = left.iter().position(can_run).unwrap_or_default();
+        run.goal(left.remove(next));
     }
 
     run.documents
@@ -230,12 +235,9 @@ impl DryRun<'_> {
     /// is the text that an agent gets as its task. The goals are in the order in which they run.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
-        let is_named = |shown: &usize| match &goal.context {
-            Some(named) => named.iter().any(|id| self.graph.number(&id.value) == Some(*shown)),
-            None => true,
-        };
+        let is_shown = |shown: &usize| visible.contains(shown) && self.graph.shows(goal, *shown);
         let ended = self.graph.order().iter().copied().filter(|number| self.ended.contains(number));
-        ended.filter(|shown| visible.contains(shown) && is_named(shown)).collect()
+        ended.filter(is_shown).collect()
     }
 
     fn filled(&self, prompt: &Placed<String>) -> String {

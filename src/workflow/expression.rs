@@ -188,7 +188,8 @@ pub const FUNCTIONS: [&str; 30] = [
     "has-word",
     "payload",
 ];
-const OPERATORS: [&str; 4] = ["and", "or", "div", "mod"];
+/// Operators of XPath 1.0 that are names.
+pub(super) const OPERATORS: [&str; 4] = ["and", "or", "div", "mod"];
 const NODE_TESTS: [&str; 4] = ["node", "text", "comment", "processing-instruction"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,9 +304,7 @@ impl ExpressionReader {
 
     fn operator(&mut self) -> bool {
         let is_operator = match self.peek() {
-            Some(ExpressionToken::Name(name)) => {
-                ["and", "or", "mod", "div"].contains(&name.as_str())
-            }
+            Some(ExpressionToken::Name(name)) => OPERATORS.contains(&name.as_str()),
             Some(ExpressionToken::Symbol(symbol)) => {
                 ["|", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*"].contains(symbol)
             }
@@ -326,7 +325,7 @@ impl ExpressionReader {
                 self.at += 1;
                 let inner = self.expression(context);
                 self.take(")");
-                self.rest_of_path(inner, context)
+                self.rest_of_path(inner)
             }
             Some(ExpressionToken::Symbol("$")) => {
                 self.at += 2;
@@ -337,16 +336,16 @@ impl ExpressionReader {
                 if self.opens_call() && !NODE_TESTS.contains(&name.as_str()) =>
             {
                 self.call(&name, context);
-                self.rest_of_path(ShapeSet::open(), context)
+                self.rest_of_path(ShapeSet::open())
             }
             Some(ExpressionToken::Symbol("/" | "//")) => {
                 self.at += 1;
                 let inner = self.step(&ShapeSet::open());
-                self.rest_of_path(inner, context)
+                self.rest_of_path(inner)
             }
             _ => {
                 let first = self.step(context);
-                self.rest_of_path(first, context)
+                self.rest_of_path(first)
             }
         }
     }
@@ -371,7 +370,7 @@ impl ExpressionReader {
 
     /// Reads the rest of a path, whose beginning selects `from`: predicates and further steps.
     /// Returns the shapes of the nodes that the whole path selects.
-    fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>, _: &ShapeSet<'s>) -> ShapeSet<'s> {
+    fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = from;
         loop {
             if self.take("[") {

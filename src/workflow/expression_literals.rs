@@ -8,7 +8,7 @@
 
 use crate::schema::last_line;
 
-use super::expression::{ExpressionToken, tokens};
+use super::expression::{ExpressionToken, OPERATORS, tokens};
 
 const HAS_WORD_HELP: &str = "write has-word(x, 'WORD') or not(has-word(x, 'WORD'))";
 
@@ -110,7 +110,7 @@ impl<'t> FunctionCall<'t> {
                     self.from = before - 1;
                     self.is_text = true;
                 }
-                Some(name) if !["and", "or", "div", "mod"].contains(&name) => return,
+                Some(name) if !OPERATORS.contains(&name) => return,
                 _ => self.from = before,
             }
             self.to += 1;

@@ -314,6 +314,14 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
+    /// Whether the setting `context` of `goal` lets the document of this goal show the output of
+    /// the goal `shown`. In this setting, a loop or a choice stands for everything that runs in it.
+    pub fn shows(&self, goal: &GoalDefinition, shown: usize) -> bool {
+        let Some(named) = &goal.context else { return true };
+        let mut named = named.iter().filter_map(|id| self.number(&id.value));
+        named.any(|named| named == shown || self.beneath(named).contains(&shown))
+    }
+
     /// Returns a cycle of goals that wait for each other; `None` if the goals have no cycle.
     pub fn cycle(&self) -> Option<Vec<usize>> {
         let mut ended = HashSet::new();

@@ -18,15 +18,18 @@ use crate::limits;
 use crate::schema::Schemas;
 
 use super::begun_run::{BeginError, RunBasis, definition_changed};
-use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource, called_once};
+use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource};
 use super::definition::WorkflowDefinition;
 use super::delegation;
 use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
 use super::payloads;
 use super::questions;
+use super::retry_rules::{addressed_once, called_once};
 use super::run_clock::UncountedTimes;
-use super::run_definition::{RunDefinitions, recorded_definition, write_run_definition};
+use super::run_definition::{
+    RunDefinitions, has_earlier_rules, recorded_definition, recorded_once, write_run_definition,
+};
 use super::run_retry::{RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
 use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
@@ -35,7 +38,7 @@ use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 pub struct WorkflowHandler {
     workflow: ListenerName,
     definitions: RunDefinitions,
-    /// Listeners to which a call must not be repeated after a time-out.
+    /// Listeners to which the present contracts forbid to repeat a call after a time-out.
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
@@ -55,12 +58,12 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
-/// The definition of a run. If the run begins now, `record` is the payload that records the
-/// definition; otherwise, `record` is `None`.
+/// The definition of a run.
 struct RunDefinition {
     digest: Digest,
     definition: Arc<WorkflowDefinition>,
-    record: Option<String>,
+    /// Whether a message of the run records the definition.
+    is_recorded: bool,
 }
 
 /// Why the state of a run cannot be computed from the messages of a delivery.
@@ -146,10 +149,18 @@ impl WorkflowHandler {
         let messages = delivery.messages.as_slice();
         let known = messages.len().saturating_sub(delivery.fresh);
         let request = messages.first().ok_or_else(|| FoldError::crashed("it has no request"))?;
-        let found = self.definition_of(request, delivery, known)?;
-        let RunDefinition { digest, definition, record } = found;
-        let graph = self.graph(digest, &definition);
-        let (mut fold, folded) = self.fold(&definition, &graph, delivery, request, known)?;
+        let found = self.definition_of(request, delivery)?;
+        let definition = Arc::clone(&found.definition);
+        let graph = self.graph(found.digest, &definition);
+        let recorded = self.first_recorded_once(messages);
+        let basis = RunBasis {
+            definition: &definition,
+            graph: &graph,
+            once: recorded.as_ref().unwrap_or(&self.once),
+            undo: Some(self.undo_source(delivery)),
+            has_earlier_rules: has_earlier_rules(messages),
+        };
+        let (mut fold, folded) = self.fold(basis, delivery, request, known)?;
 
         let mut requests = Vec::new();
         if folded == 0 {
@@ -167,6 +178,10 @@ impl WorkflowHandler {
                 was_over |= position == known;
                 refused_replies += u32::from(payloads::is_refusal(message));
             }
+            // The run has another result after this message, and replies with it.
+            if taken.iter().any(|request| !matches!(request, RunRequest::CancelThread(_))) {
+                was_over = false;
+            }
             if position >= known {
                 requests.extend(taken);
             }
@@ -180,20 +195,35 @@ impl WorkflowHandler {
             return Ok(self.failed(goal.unwrap_or_default(), &definition_changed()));
         }
 
-        if was_over {
+        if was_over && fold.is_over() {
             let fresh = messages.get(known..).unwrap_or_default();
             return self.refused_reply(&definition, fresh, refused_replies);
         }
 
-        let is_over = fold.is_over();
-        let mut payloads = self.payloads(&definition, requests, is_over);
-        // The first payload records the definition, so that each later delivery contains the record,
-        // and that a retry of the run finds it.
+        let mut payloads = self.payloads(&definition, requests, fold.run().is_over());
+        // The first payload records the definition, so that each later delivery contains the
+        // record, and that a retry of the run finds it.
+        let record = self.record_of(&found, &fold, known);
         payloads.splice(0..0, record.map(String::into_bytes));
-        if !is_over {
+        if !fold.is_over() {
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })
+    }
+
+    /// Returns the payload with which the run records its definition, and the listeners to which it
+    /// must not repeat a call after a time-out. Returns `None` if the run has recorded both, or has
+    /// ended since its first outcome. The first `known` messages of the delivery were already part
+    /// of earlier deliveries.
+    fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
+        let once = addressed_once(&run.definition, &self.once);
+        let is_due = if run.is_recorded {
+            !fold.is_over() && fold.recorded_once() != Some(&once)
+        } else {
+            // A run that an early version of the program began has no record of its definition.
+            known == 0
+        };
+        is_due.then(|| write_run_definition(run.digest, &once))
     }
 
     /// Returns an outcome for a run whose reply the core has refused. The outcome contains another
@@ -207,46 +237,38 @@ impl WorkflowHandler {
         refused: u32,
     ) -> Result<Outcome, FoldError> {
         let refusal = fresh.iter().find_map(|message| payloads::refusal_of(message));
-        let (code, detail) = refusal.unwrap_or_default();
-        let code = match code.as_str() {
-            "" | "too-complex" => "too-large",
-            code => code,
-        };
-        let detail = format!("the reply of the run was refused: {detail}");
+        let failure = payloads::reply_refused(refusal.unwrap_or_default());
         if refused > 1 {
+            let detail = failure.reason;
             return Err(FoldError::Attempt(AttemptFailure::TooLarge { detail }));
         }
 
         let goal = definition.goals.last().map(|goal| goal.id.value.as_str());
-        let failure = GoalFailure::new(code, detail);
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// Returns the definition with which the run of this delivery continues. The first `known`
-    /// messages of the delivery were already part of earlier deliveries.
+    /// Returns the definition with which the run of this delivery continues.
     fn definition_of(
         &self,
         request: &Message,
         delivery: &Delivery,
-        known: usize,
     ) -> Result<RunDefinition, FoldError> {
         if let Some(digest) = self.recorded_in(&delivery.messages) {
             let definition = self.definition(digest)?;
-            return Ok(RunDefinition { digest, definition, record: None });
+            return Ok(RunDefinition { digest, definition, is_recorded: true });
         }
 
-        // A run that began with an earlier version of the program has no record of its definition.
-        let record = |digest: Digest| (known == 0).then(|| write_run_definition(digest));
+        let is_recorded = false;
         if let Some(digest) = self.retried_definition(request)? {
             let definition = self.definition(digest)?;
-            return Ok(RunDefinition { digest, definition, record: record(digest) });
+            return Ok(RunDefinition { digest, definition, is_recorded });
         }
 
         if let Some(source) = delivery.source.as_deref().filter(|source| !source.unpinned) {
             let found = source_definition(&*self.archive, &self.workflow, request, source);
             if let Some(digest) = found.map_err(FoldError::unreadable)? {
                 let definition = self.definition(digest)?;
-                return Ok(RunDefinition { digest, definition, record: record(digest) });
+                return Ok(RunDefinition { digest, definition, is_recorded });
             }
         }
 
@@ -256,7 +278,19 @@ impl WorkflowHandler {
         })?;
         let definition = Arc::clone(&current.definition);
         let digest = current.digest;
-        Ok(RunDefinition { digest, definition, record: record(digest) })
+        Ok(RunDefinition { digest, definition, is_recorded })
+    }
+
+    /// Returns the listeners in the first record of the run: a call to them must not be repeated
+    /// after a time-out. Messages before this record were handled when the same listeners counted.
+    /// Returns `None` if the run has recorded no listeners.
+    fn first_recorded_once(&self, messages: &[Arc<Message>]) -> Option<HashSet<ListenerName>> {
+        let first = messages.iter().find_map(|message| recorded_once(message, &self.workflow));
+        first.map(|once| once.into_iter().collect())
+    }
+
+    fn undo_source<'a>(&'a self, delivery: &Delivery) -> UndoSource<'a> {
+        UndoSource { rules: &self.undo, archive: &*self.archive, up_to: delivery.position }
     }
 
     fn recorded_in(&self, messages: &[Arc<Message>]) -> Option<Digest> {
@@ -310,14 +344,12 @@ impl WorkflowHandler {
     /// returned state is made from the request alone, and the number is 0.
     fn fold<'a>(
         &'a self,
-        definition: &'a WorkflowDefinition,
-        graph: &'a GoalGraph<'a>,
+        basis: RunBasis<'a>,
         delivery: &'a Delivery,
         request: &Message,
         known: usize,
     ) -> Result<(CallFold<'a>, usize), FoldError> {
-        let undo =
-            UndoSource { rules: &self.undo, archive: &*self.archive, up_to: delivery.position };
+        let undo = self.undo_source(delivery);
         let uncounted = UncountedTimes::Known(&delivery.uncounted);
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
         let run = self.remembered().take(&delivery.call);
@@ -326,7 +358,7 @@ impl WorkflowHandler {
         };
         if let Some(run) = run.filter(|run| is_next(run)) {
             let parts = (run.state, run.threads);
-            let fold = CallFold::resumed(definition, graph, &self.once, parts);
+            let fold = CallFold::resumed(basis.definition, basis.graph, basis.once, parts);
             return Ok((fold.with_undo(undo).with_uncounted(uncounted), known));
         }
 
@@ -336,7 +368,6 @@ impl WorkflowHandler {
         } else {
             Vec::new()
         };
-        let basis = RunBasis { definition, graph, once: &self.once, undo: Some(undo) };
         let fold = basis.begin(request, &thread)?;
         Ok((fold.with_undo(undo).with_uncounted(uncounted), 0))
     }
@@ -353,7 +384,9 @@ impl WorkflowHandler {
     }
 
     /// Builds the payloads of an outcome. Usually, these are the requests of the run, followed by a
-    /// `wait` for the next event. If the run has a result, the reply is the only payload.
+    /// `wait` for the next event. If the run has a result, the reply is the only payload. If the
+    /// goals of the run are over, omits the requests for threads of goals. Then, the run undoes its
+    /// calls or has a result.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,
@@ -394,7 +427,8 @@ impl WorkflowHandler {
                 RunStep::Fail { goal, failure, .. } => {
                     return self.failed(goal.as_str(), &failure).payloads;
                 }
-                // The reply ends every thread of the run.
+                // A goal that became ready in the same delivery in which the run failed starts no
+                // more.
                 RunStep::Start { .. } if is_over => {}
                 RunStep::Start { label, call, limits, .. } => {
                     payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
@@ -424,6 +458,7 @@ impl NativeHandler for Arc<WorkflowHandler> {
 
 #[cfg(test)]
 mod definition_tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use uuid::Uuid;
@@ -433,10 +468,14 @@ mod definition_tests {
     use super::super::run_definition::IdentifiedDefinition;
     use super::*;
     use crate::clock::Time;
+    use crate::contract::run_definition_name;
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, Position, ThreadId};
     use crate::thread::Record;
+    use crate::workflow::{GoalForm, GoalTarget, Mapping, PlaceId, Placed};
+    use crate::xml::element::Element;
     use crate::xml::scan::scan;
+    use crate::xml::shape::QName;
 
     /// Creates a definition with two goals of agents.
     fn definition(first_goal: &str) -> WorkflowDefinition {
@@ -548,7 +587,7 @@ mod definition_tests {
                            assigned_id=\"sess-k3v9t2m8.first\" parent_id=\"sess-k3v9t2m8\"/>";
 
     fn record_of(definition: &WorkflowDefinition) -> String {
-        write_run_definition(compile(definition).digest)
+        write_run_definition(compile(definition).digest, &BTreeSet::new())
     }
 
     #[test]
@@ -572,6 +611,35 @@ mod definition_tests {
     }
 
     #[test]
+    fn a_run_of_an_earlier_version_goes_on_with_the_first_of_several_nodes() {
+        let mut definition = definition("first");
+        let stop = Placed::new("input/stop".to_owned(), PlaceId::default());
+        let with = Mapping::Fields(vec![("@stop".to_owned(), stop)]);
+        let listener = Placed::new(name("writer"), PlaceId::default());
+        let target = GoalTarget::Listener { listener, payload: None, with };
+        definition.goals[0].form = GoalForm::Run(target);
+
+        let request = REQUEST.replace("/>", "><stop>a</stop><stop>b</stop></tour>");
+        let outcome_after = |record: &str| {
+            let messages = [
+                (MessageKind::Call, "desk", request.as_str()),
+                (MessageKind::Own, "tour", record),
+                (MessageKind::System, "core", SPAWNED),
+            ];
+            outcome(&handler(Some(definition.clone())), &messages, 2)
+        };
+        let digest = compile(&definition).digest.to_string();
+        let earlier = Element::new(QName::from(&run_definition_name()));
+        let earlier = earlier.with_attribute("digest", digest).to_xml();
+        let payloads = outcome_after(&earlier);
+        assert_eq!(payloads.last(), Some(&payloads::wait()));
+
+        // The present version refuses several nodes, so it opens no thread.
+        let failed = outcome_after(&record_of(&definition));
+        assert!(failed[0].contains("<code>definition-changed</code>"), "{failed:?}");
+    }
+
+    #[test]
     fn a_run_whose_definition_is_missing_fails() {
         let record = record_of(&definition("first"));
         let messages =
@@ -586,7 +654,7 @@ mod definition_tests {
 
     #[test]
     fn a_recorded_definition_counts_only_from_the_workflow_itself() {
-        let record = write_run_definition(Digest::ZERO);
+        let record = write_run_definition(Digest::ZERO, &BTreeSet::new());
         let of_others =
             [(MessageKind::Own, "desk"), (MessageKind::Call, "tour"), (MessageKind::Reply, "tour")];
         for (kind, from) in of_others {
@@ -609,15 +677,15 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
-    use crate::contract::Budget;
+    use crate::contract::{Budget, Contract, Role, run_definition_name};
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::schema::ShortType;
     use crate::system;
     use crate::thread::UncountedTotal;
     use crate::workflow::{
-        FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget,
-        IdentifiedDefinition, PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
+        AskForm, FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget,
+        IdentifiedDefinition, Mapping, PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
     };
 
     fn placed<T>(value: T) -> Placed<T> {
@@ -628,13 +696,30 @@ mod tests {
         ListenerName::parse(text).unwrap()
     }
 
-    /// Creates the handler of a workflow with one goal, which has two attempts.
     fn handler(timeout: Option<Duration>) -> WorkflowHandler {
+        handler_under(timeout, &Contracts::default())
+    }
+
+    /// Creates the handler of a workflow with one goal, which has two attempts.
+    fn handler_under(timeout: Option<Duration>, contracts: &Contracts) -> WorkflowHandler {
         let agent = placed(name("writer"));
         let prompt = placed("Write.".to_owned());
+        let form = GoalForm::Run(GoalTarget::Agent { agent, prompt });
+        handler_of(WorkflowDefinition { timeout, ..definition(form) }, contracts)
+    }
+
+    /// Creates the handler of a workflow that undoes its calls after a failure.
+    fn undoing_handler(form: GoalForm) -> WorkflowHandler {
+        let on_failure = FailurePolicy::Undo;
+        let definition = WorkflowDefinition { on_failure, ..definition(form) };
+        handler_of(definition, &Contracts::default())
+    }
+
+    /// Creates a workflow with one goal, which has two attempts.
+    fn definition(form: GoalForm) -> WorkflowDefinition {
         let goal = GoalDefinition {
             id: placed(GoalId::parse("draft").unwrap()),
-            form: GoalForm::Run(GoalTarget::Agent { agent, prompt }),
+            form,
             needs: None,
             context: None,
             output: GoalOutput::Text,
@@ -646,7 +731,7 @@ mod tests {
             supervision: None,
             roles: None,
         };
-        let definition = WorkflowDefinition {
+        WorkflowDefinition {
             name: placed(name("flow")),
             description: String::new(),
             input: WorkflowInput::Types(ShortType::Fields(Vec::new())),
@@ -654,19 +739,21 @@ mod tests {
             peers: Vec::new(),
             on_failure: FailurePolicy::Stop,
             report_to: None,
-            timeout,
+            timeout: None,
             budget: Budget::default(),
             goals: vec![goal],
-        };
+        }
+    }
+
+    fn handler_of(definition: WorkflowDefinition, contracts: &Contracts) -> WorkflowHandler {
         let current = IdentifiedDefinition {
             digest: compile(&definition).digest,
             definition: Arc::new(definition),
         };
         let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
         let archive = Arc::new(super::definition_tests::EmptyArchive);
-        let contracts = Contracts::default();
         let schemas = Schemas::default();
-        WorkflowHandler::new(name("flow"), definitions, &contracts, &schemas, archive)
+        WorkflowHandler::new(name("flow"), definitions, contracts, &schemas, archive)
     }
 
     fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {
@@ -800,10 +887,138 @@ mod tests {
         let (kind, from) = (MessageKind::Call, name("desk"));
         let retry = Message { kind, from, ..Message::clone(&retry) };
 
-        let basis = RunBasis { definition, graph: &graph, once: &handler.once, undo: None };
+        let basis = RunBasis {
+            definition,
+            graph: &graph,
+            once: &handler.once,
+            undo: None,
+            has_earlier_rules: false,
+        };
         let fold = basis.begin(&retry, &thread).ok().unwrap();
         let (phase, ..) = fold.run().status(0);
         assert_eq!(phase, crate::workflow::GoalPhase::Done);
+    }
+
+    /// Returns the message with the number `seq` with which a run records its definition.
+    fn recorded(handler: &WorkflowHandler, seq: u64) -> Arc<Message> {
+        let payload = handle(handler, &ended()[..1], 1).unwrap().remove(0);
+        let record = message(20 + seq, run_definition_name(), &payload);
+        let (kind, from) = (MessageKind::Own, name("flow"));
+        Arc::new(Message { kind, from, seq, ..Message::clone(&record) })
+    }
+
+    /// Returns contracts that allow only one attempt of a call to the agent `writer`.
+    fn once_contracts() -> Contracts {
+        let writer = Contract { attempts: 1, ..Contract::new(name("writer"), Role::Listener) };
+        Contracts::new(vec![writer]).unwrap()
+    }
+
+    #[test]
+    fn a_later_record_decides_about_no_earlier_message() {
+        let before = handler(None);
+        let after = handler_under(None, &once_contracts());
+        let timed_out = "thread_id=\"sess-aaaaaaaa.draft\" status=\"failed\"";
+        let mut messages = ended();
+        messages.insert(1, recorded(&before, 1));
+        // A delivery begins with the payloads of the run itself.
+        messages.insert(4, recorded(&after, 9));
+        messages[5] = core(4, "thread-result", timed_out, "<system-error code=\"timeout\"/>");
+        let retried = handle(&after, &messages, 2).unwrap().concat();
+        assert!(retried.contains("suggested_sub_id=\"draft"), "{retried}");
+    }
+
+    #[test]
+    fn a_run_of_an_earlier_version_judges_the_answer_of_a_person_by_its_name() {
+        let human = placed(name("boss"));
+        let form = AskForm::Output;
+        let mut definition =
+            definition(GoalForm::Ask { human, prompt: placed("Why?".to_owned()), form });
+        let answer = PayloadName::new("urn:test", "ask-failed");
+        definition.goals[0].output = GoalOutput::Payload(placed(answer));
+        let handler = handler_of(definition, &Contracts::default());
+
+        let mut messages = ended();
+        let completed = "thread_id=\"sess-aaaaaaaa.draft\" status=\"completed\"";
+        let answer = "<ask-failed xmlns=\"urn:test\"/>";
+        messages[3] = core(4, "thread-result", completed, answer);
+        let again = handle(&handler, &messages, 1).unwrap().concat();
+        assert!(again.contains("suggested_sub_id=\"draft"), "{again}");
+
+        messages.insert(1, recorded(&handler, 1));
+        let output = handle(&handler, &messages, 1).unwrap().concat();
+        assert!(output.contains("<flow-output"), "{output}");
+    }
+
+    #[test]
+    fn a_refused_output_beside_a_dropped_request_begins_the_undo() {
+        let agents = ["writer", "editor"].map(|agent| placed(name(agent))).to_vec();
+        let prompt = placed("Write.".to_owned());
+        let handler = undoing_handler(GoalForm::First { agents, prompt });
+        let spawned = |seq: u64, agent: &str| {
+            let id = format!("sess-aaaaaaaa.draft_{agent}");
+            let attributes = format!("assigned_id=\"{id}\" parent_id=\"sess-aaaaaaaa\"");
+            core(seq, "thread-spawned", &attributes, "")
+        };
+        let result = |seq: u64, agent: &str, status: &str, reply: &str| {
+            let id = format!("sess-aaaaaaaa.draft_{agent}");
+            let attributes = format!("thread_id=\"{id}\" status=\"{status}\"");
+            core(seq, "thread-result", &attributes, reply)
+        };
+
+        let mut messages = vec![
+            message(1, PayloadName::new("urn:test", "flow"), "<flow/>"),
+            spawned(2, "writer"),
+            spawned(3, "editor"),
+            result(4, "writer", "failed", "<writer-error code=\"crashed\"/>"),
+            result(5, "editor", "completed", "<report>long</report>"),
+        ];
+        let reply = handle(&handler, &messages, 2).unwrap().concat();
+        assert!(reply.contains("<flow-output"), "{reply}");
+
+        messages.push(refused(6, "too-large"));
+        let failure = handle(&handler, &messages, 1).unwrap_err();
+        let is_unread = matches!(failure, AttemptFailure::Crashed { .. });
+        assert!(is_unread, "the undo reads the journal, which is missing here: {failure:?}");
+    }
+
+    #[test]
+    fn the_result_of_an_undo_goes_before_the_refusal_of_a_reply() {
+        let listener = placed(name("writer"));
+        let with = Mapping::Element(placed("input/none".to_owned()));
+        let target = GoalTarget::Listener { listener, payload: None, with };
+        let handler = undoing_handler(GoalForm::Run(target));
+        let report = "assigned_id=\"sess-aaaaaaaa.undo-report\" parent_id=\"sess-aaaaaaaa\"";
+        let messages = [
+            message(1, PayloadName::new("urn:test", "flow"), "<flow/>"),
+            core(2, "budget-warning", "", ""),
+            core(3, "thread-spawned", report, ""),
+        ];
+        let reply = handle(&handler, &messages, 2).unwrap().concat();
+        assert!(reply.contains("<code>bad-expression</code>"), "{reply}");
+    }
+
+    #[test]
+    fn a_changed_contract_changes_no_decision_on_record() {
+        let before = handler(None);
+        let after = handler_under(None, &once_contracts());
+        let timed_out = "thread_id=\"sess-aaaaaaaa.draft\" status=\"failed\"";
+        let mut messages = ended();
+        messages.insert(1, recorded(&before, 1));
+        messages[4] = core(4, "thread-result", timed_out, "<system-error code=\"timeout\"/>");
+        let retried = handle(&before, &messages, 1).unwrap().concat();
+        assert!(retried.contains("suggested_sub_id=\"draft"), "{retried}");
+
+        let spawned = "assigned_id=\"sess-aaaaaaaa.draft-1\" parent_id=\"sess-aaaaaaaa\"";
+        messages.push(core(5, "thread-spawned", spawned, ""));
+        messages.push(core(6, "waiting", "", ""));
+        let noted = handle(&after, &messages, 2).unwrap();
+        assert!(noted[0].contains(" once=\"writer\""), "{noted:?}");
+        assert_eq!(noted[1..], [payloads::wait()]);
+
+        let result = "thread_id=\"sess-aaaaaaaa.draft-1\" status=\"completed\"";
+        messages.push(core(7, "thread-result", result, "<report>long</report>"));
+        let reply = handle(&after, &messages, 1).unwrap().concat();
+        assert!(reply.starts_with("<flow-output"), "{reply}");
     }
 
     #[test]

@@ -19,23 +19,27 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
 }
 
 /// Builds the payload of a call to `listener`. The payload's name is `name` or, if `name` is
-/// `None`, the name of the listener.
+/// `None`, the name of the listener. If the expression of a child selects several nodes, the
+/// payload has a child for each of them. If `takes_first` is set, the first node of each expression
+/// counts.
 ///
 /// # Errors
 /// Fails if an expression cannot be evaluated. If `with` is a single element, also fails if the
 /// expression selects no element, or an element whose name is not the payload's name. The name is
 /// checked because an input may hold any element, and the name of the payload decides which
-/// listener gets the call.
+/// listener gets the call. Unless `takes_first` is set, also fails if the expression of an
+/// attribute or of a single element selects several nodes.
 pub fn payload(
     view: &RunView,
     with: &Mapping,
     name: Option<QName>,
     listener: &ListenerName,
+    takes_first: bool,
 ) -> Result<Element, XPathError> {
     let name = name.unwrap_or_else(|| QName::new(None, listener.as_str()));
     match with {
         Mapping::Element(expression) => {
-            let selected = view.payload(&expression.value)?;
+            let selected = view.payload(&expression.value, takes_first)?;
             let nothing = || format!("{} selects no element", expression.value);
             let selected = selected.ok_or_else(|| XPathError::Invalid(nothing()))?;
             if selected.name != name {
@@ -50,20 +54,33 @@ pub fn payload(
             let mut payload = Element::new(name);
             for (field, expression) in fields {
                 // An expression that selects nothing leaves its field out.
-                let Some(value) = view.text(&expression.value)? else { continue };
-                match field.strip_prefix('@') {
-                    Some(attribute) => {
-                        payload.attributes.push((qualified(attribute, None), value));
-                    }
-                    None => {
-                        let child = Element::new(qualified(field, namespace.as_deref()));
-                        payload = payload.with_child(child.with_text(value));
-                    }
+                let mut values = view.texts(&expression.value)?;
+                if takes_first {
+                    values.truncate(1);
                 }
+
+                let Some(attribute) = field.strip_prefix('@') else {
+                    let child = Element::new(qualified(field, namespace.as_deref()));
+                    let children = values.into_iter().map(|value| child.clone().with_text(value));
+                    payload = children.fold(payload, Element::with_child);
+                    continue;
+                };
+                if values.len() > 1 {
+                    return Err(several_in_attribute(attribute, &expression.value, values.len()));
+                }
+
+                let name = qualified(attribute, None);
+                payload.attributes.extend(values.into_iter().map(|value| (name.clone(), value)));
             }
             Ok(payload)
         }
     }
+}
+
+/// Returns the error for an attribute whose expression selects `count` nodes.
+fn several_in_attribute(attribute: &str, expression: &str, count: usize) -> XPathError {
+    let message = format!("{expression} selects {count} nodes, and `@{attribute}` takes one");
+    XPathError::Invalid(message)
 }
 
 /// Returns the name that a key of `with` stands for. A key `{NAMESPACE}name` names its namespace;

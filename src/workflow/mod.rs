@@ -29,6 +29,7 @@ mod mapping;
 mod payloads;
 mod questions;
 mod read_compiled;
+mod retry_rules;
 mod run_clock;
 mod run_definition;
 mod run_retry;
@@ -41,12 +42,16 @@ mod single_braces;
 mod template;
 mod typed_outputs;
 mod undo;
+mod undo_plan;
 mod verdicts;
 mod view;
 
-pub use call_fold::{UndoSource, called_once};
+pub use call_fold::UndoSource;
 pub use calls_beneath::{CallEnd, HandedOverAttempts, NestedCall, calls_beneath};
-pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule};
+pub use check::{
+    DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule,
+    computed_decimals,
+};
 pub use compile::{CompiledWorkflow, compile, peers_of};
 pub use definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
@@ -66,11 +71,13 @@ pub use questions::{
     is_undo_report, question_name, questions as workflow_questions, schema as question_schema,
 };
 pub use read_compiled::{CompiledFormError, read_compiled};
+pub use retry_rules::called_once;
 pub use run_definition::{
-    IdentifiedDefinition, RunDefinitions, latest_run, recorded_definition, write_run_definition,
+    IdentifiedDefinition, RunDefinitions, has_earlier_rules, latest_run, recorded_definition,
+    write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
-pub use run_size::exceeded_limits;
+pub use run_size::{exceeded_limits, missing_undo_room};
 pub use run_state::{
     GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
     RunStep, WorkflowRun,
@@ -79,7 +86,8 @@ pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree, is_free}
 pub use run_watch::{GoalStatus, RunWatch};
 pub use shapes::labels as agent_labels;
 pub use single_braces::single_braces;
-pub use typed_outputs::{generated_answer, goal_schema, has_verdicts, typed_answers};
-pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep};
+pub use typed_outputs::{generated_answer, goal_schema, has_judge, has_verdicts, typed_answers};
+pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep, UndoTarget};
+pub use undo_plan::{PlannedUndo, planned_undo};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

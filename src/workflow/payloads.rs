@@ -15,7 +15,7 @@ use crate::xml::shape::QName;
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
 use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::undo::LeftCall;
-use super::view::{ViewEntry, ViewValue};
+use super::view::{ITEM, ViewEntry, ViewValue};
 
 /// Returns the name of the payload that begins a run.
 pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
@@ -115,7 +115,8 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
 }
 
 /// Makes `value` the content of an element. If `value` has several entries, each entry becomes a
-/// child. The child has the name of the entry and the namespace of the element.
+/// child. The child has the name of the entry and the namespace of the element. Copies of elements
+/// become children as they are, but an `item` without a namespace gets that of the element.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -125,6 +126,15 @@ fn with_content(element: Element, value: &ViewValue) -> Element {
             entries.iter().fold(element, |element, ViewEntry { name, value, .. }| {
                 let child = Element::new(QName::new(namespace.as_deref(), name));
                 element.with_child(with_content(child, value))
+            })
+        }
+        ViewValue::Elements(copies) => {
+            let namespace = element.name.namespace.clone();
+            copies.iter().cloned().fold(element, |element, mut copy| {
+                if copy.name == QName::new(None, ITEM) {
+                    copy.name.namespace.clone_from(&namespace);
+                }
+                element.with_child(copy)
             })
         }
     }
@@ -162,6 +172,15 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     let reason = huh.child("reason").map_or_else(|| huh.text(), Element::text);
     let reason = reason.trim().chars().take(REASON_CHARS_MAX).collect();
     Some((code, reason))
+}
+
+/// Returns the failure of a run whose reply the core has refused, for this code and reason.
+pub fn reply_refused((code, reason): (String, String)) -> GoalFailure {
+    let code = match code.as_str() {
+        "" | "too-complex" => "too-large",
+        code => code,
+    };
+    GoalFailure::new(code, format!("the reply of the run was refused: {reason}"))
 }
 
 /// Maximum length, in characters, of the refusal reason in the reply of a workflow.
@@ -307,6 +326,18 @@ mod tests {
         assert_eq!(
             content("<a xmlns='urn:a'/>"),
             "<w-output xmlns=\"urn:w\"><a xmlns=\"urn:a\"/></w-output>"
+        );
+    }
+
+    #[test]
+    fn a_text_beside_copied_elements_has_the_namespace_of_the_output() {
+        let copied = Element::read("<a xmlns='urn:a'><b/></a>").expect("it is one element");
+        let text = Element::local(ITEM).with_text("x".to_owned());
+        let element = Element::new(QName::new(Some("urn:w"), "w-output"));
+        let output = with_content(element, &ViewValue::Elements(vec![text, copied]));
+        assert_eq!(
+            output.to_xml(),
+            "<w-output xmlns=\"urn:w\"><item>x</item><a xmlns=\"urn:a\"><b/></a></w-output>"
         );
     }
 }

@@ -5,36 +5,82 @@
 //! of the compiled definition, which is a text in canonical XML. The gate checks the payload. Every
 //! later delivery of the run's call contains the payload, and the workflow reads the digest from
 //! it. The journal stores the XML text only once, for all runs with this definition.
+//!
+//! The payload also names the listeners to which the run must not repeat a call after a time-out.
+//! Their contracts can change while the run is open. The run then records the listeners again, and
+//! these count for the messages after the new record. So all earlier decisions stay as they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::contract::{delegated_goal, retry_name, run_definition_name};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{Digest, ListenerName};
+use crate::system;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 use super::definition::WorkflowDefinition;
 
-/// Writes the payload with which a run records its definition when the run begins.
-pub fn write_run_definition(digest: Digest) -> String {
+/// Writes the payload with which a run records its definition when the run begins. `once` are the
+/// listeners to which the run must not repeat a call after a time-out.
+pub fn write_run_definition(digest: Digest, once: &BTreeSet<ListenerName>) -> String {
+    let once: Vec<_> = once.iter().map(ListenerName::as_str).collect();
     let element = Element::new(QName::from(&run_definition_name()));
-    element.with_attribute("digest", digest.to_string()).to_xml()
+    let element = element.with_attribute("digest", digest.to_string());
+    element.with_attribute(ONCE, once.join(" ")).to_xml()
 }
+
+/// Name of the XML attribute that lists the listeners to which the run must not repeat a call after
+/// a time-out.
+const ONCE: &str = "once";
 
 /// Returns the digest of the definition that `message` records for a run of `workflow`. Returns
 /// `None` if `message` records no definition, or if another sender than the workflow wrote it.
 pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option<Digest> {
+    let payload = record_in(message, workflow)?;
+    Digest::parse(payload.attribute("digest")?).ok()
+}
+
+/// Returns the listeners that `message` records for a run of `workflow`: the run must not repeat a
+/// call to them after a time-out. Returns `None` if `message` records no definition, if an earlier
+/// version of the program wrote it, or if another sender than the workflow wrote it.
+pub(super) fn recorded_once(
+    message: &Message,
+    workflow: &ListenerName,
+) -> Option<BTreeSet<ListenerName>> {
+    let payload = record_in(message, workflow)?;
+    let names = payload.attribute(ONCE)?.split_whitespace();
+    Some(names.filter_map(|name| ListenerName::parse(name).ok()).collect())
+}
+
+/// Whether the run with these messages follows the rules of earlier versions of the program,
+/// because such a version began it. The first record of such a run names no listeners, or the core
+/// answered the run before it had recorded a definition. `messages` are all messages of the run's
+/// call, in their order.
+///
+/// The recorded calls of a run follow from the rules with which it began, so these rules count for
+/// its whole time.
+pub fn has_earlier_rules(messages: &[Arc<Message>]) -> bool {
+    let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
+    match records.next() {
+        Some(first) => first.attribute(ONCE).is_none(),
+        None => messages.iter().skip(1).any(is_by_core),
+    }
+}
+
+fn is_by_core(message: &Arc<Message>) -> bool {
+    *message.name.namespace == *system::NAMESPACE
+}
+
+fn record_in(message: &Message, workflow: &ListenerName) -> Option<Element> {
     if message.kind != MessageKind::Own || message.from != *workflow {
         return None;
     }
     if message.name != run_definition_name() {
         return None;
     }
-
-    let payload = Element::read(message.payload.as_str())?;
-    Digest::parse(payload.attribute("digest")?).ok()
+    Element::read(message.payload.as_str())
 }
 
 /// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
@@ -48,7 +94,17 @@ pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Dig
         let digest = recorded_definition(message, &message.to)?;
         Some((message.to.clone(), message.call, digest))
     };
-    let (workflow, call, digest) = messages.iter().rev().find_map(recorded)?;
+    // Only the first record of a run counts: an open run may record the same definition again while
+    // a later run has begun.
+    let mut runs = HashSet::new();
+    let mut latest = None;
+    for record in messages.iter().filter_map(recorded) {
+        if runs.insert(record.1) {
+            latest = Some(record);
+        }
+    }
+
+    let (workflow, call, digest) = latest?;
     let is_request = |message: &&Arc<Message>| {
         let opens_call = message.kind == MessageKind::Call && message.to == workflow;
         let is_refused_retry = message.name == retry_name(&workflow) && message.call != call;
@@ -118,7 +174,13 @@ mod tests {
     fn the_latest_run_is_that_of_the_latest_request_with_or_without_a_definition() {
         let digest = Digest::of(b"definition");
         let record = |id: u64, call: u64| {
-            message(id, call, "tour", run_definition_name(), &write_run_definition(digest))
+            message(
+                id,
+                call,
+                "tour",
+                run_definition_name(),
+                &write_run_definition(digest, &BTreeSet::new()),
+            )
         };
         let mut messages = vec![request(1)];
         assert_eq!(latest_run(&messages), None, "it may be no workflow");
@@ -140,5 +202,9 @@ mod tests {
         messages.push(record(6, 5));
         let found = latest_run(&messages).unwrap();
         assert_eq!((found.0.seq, found.1), (5, Some(digest)));
+
+        messages.push(record(7, 3));
+        let found = latest_run(&messages).unwrap();
+        assert_eq!((found.0.seq, found.1), (5, Some(digest)), "an earlier run recorded it again");
     }
 }

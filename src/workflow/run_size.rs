@@ -7,27 +7,15 @@ use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
 /// Returns a sentence for each tree limit that a run of `definition` can exceed. `contracts` state
-/// which calls can be undone; each such call may need one more thread.
+/// which calls can be undone; each such call may need one more thread. If the run undoes its calls,
+/// [`missing_undo_room`] reports too few children, and this function omits them.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
     contracts: &Contracts,
 ) -> Vec<String> {
-    let (graph, _) = GoalGraph::new(definition);
-    let sizes: Vec<_> = definition
-        .goals
-        .iter()
-        .enumerate()
-        .map(|(number, goal)| goal_size(&graph, number, goal))
-        .collect();
-    let mut all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
-    if is_undoing(definition) {
-        // Each call that can be undone may need one more thread, in which it is undone.
-        let goals = definition.goals.iter().zip(&sizes);
-        let calls =
-            goals.filter(|(goal, _)| can_be_undone(goal, contracts)).map(|(_, size)| size.threads);
-        all.threads = calls.fold(all.threads, u64::saturating_add);
-    }
+    let sizes = goal_sizes(definition);
+    let all = run_size(definition, &sizes, contracts);
     let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
     let largest = largest.map_or(String::new(), |(goal, size)| {
         format!("; goal `{}` alone {}", goal.id.value, size.threads)
@@ -43,12 +31,58 @@ pub fn exceeded_limits(
             ));
         }
     };
-    note(limits.children.into(), all.threads, "open threads up to", "children");
+    if !is_undoing(definition) {
+        note(limits.children.into(), all.threads, "open threads up to", "children");
+    }
     let threads = all.threads.saturating_add(all.delegated);
     note(limits.threads.into(), threads, "open threads up to", "threads");
     let agents = all.agents.saturating_add(all.delegated);
     note(limits.model_calls, agents, "make at least as many model calls as", "model_calls");
     notes
+}
+
+/// Returns a sentence if a run of `definition` undoes its calls, but can open so many threads that
+/// the limit on children leaves no room for this undo. The core then refuses the threads of the
+/// undo, too, and no call is undone. Does not count the undo of calls that agents make. Returns
+/// `None` if there is room, or if the run undoes nothing.
+pub fn missing_undo_room(
+    definition: &WorkflowDefinition,
+    limits: &TreeLimits,
+    contracts: &Contracts,
+) -> Option<String> {
+    let size = run_size(definition, &goal_sizes(definition), contracts);
+    let report = u64::from(definition.report_to.is_some());
+    let threads = size.threads.saturating_add(report);
+    let most = limits.children;
+    let is_missing = is_undoing(definition) && threads > u64::from(most);
+    is_missing.then(|| {
+        let name = &definition.name.value;
+        format!(
+            "a run of `{name}` can open {threads} threads with those of its undo, and `children` \
+             in [limits] is {most}: a run that has used them up is not undone; raise `children` in \
+             [limits], or lower `max_items`, `max` or `retry` of its goals"
+        )
+    })
+}
+
+/// Counts the threads that each goal of a definition can open.
+fn goal_sizes(definition: &WorkflowDefinition) -> Vec<RunSize> {
+    let (graph, _) = GoalGraph::new(definition);
+    let goals = definition.goals.iter().enumerate();
+    goals.map(|(number, goal)| goal_size(&graph, number, goal)).collect()
+}
+
+/// Counts the threads that a run of a definition can open. `sizes` are the sizes of its goals.
+fn run_size(definition: &WorkflowDefinition, sizes: &[RunSize], contracts: &Contracts) -> RunSize {
+    let mut all = sizes.iter().fold(RunSize::default(), |sum, size| sum.plus(*size));
+    if is_undoing(definition) {
+        // Each call that can be undone may need one more thread, in which it is undone.
+        let goals = definition.goals.iter().zip(sizes);
+        let calls =
+            goals.filter(|(goal, _)| can_be_undone(goal, contracts)).map(|(_, size)| size.threads);
+        all.threads = calls.fold(all.threads, u64::saturating_add);
+    }
+    all
 }
 
 fn is_undoing(definition: &WorkflowDefinition) -> bool {

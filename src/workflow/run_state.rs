@@ -25,6 +25,8 @@ use super::definition::{GoalForm, GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::view::ViewValue;
 
+pub(super) use calls::judge_of;
+
 /// One run of one goal. Each goal run has a thread of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoalRun {
@@ -211,10 +213,25 @@ pub struct RunState {
     goals: Vec<GoalState>,
     /// For each loop, the outputs of its members in each finished pass.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
-    /// The corrections that people gave to each goal, oldest first. The key is the number of the
-    /// goal.
-    corrections: BTreeMap<usize, Vec<String>>,
+    /// The corrections of each goal that a person has corrected, oldest first. The key is the
+    /// number of the goal.
+    corrections: BTreeMap<usize, Vec<GivenCorrection>>,
+    /// The corrections from reviews that are over, for goals that a person can still correct. The
+    /// keys are the number of the goal and the position of the review.
+    reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
+    /// Whether the run follows the rules of earlier versions of the program. Such a run takes the
+    /// first of several nodes that `with` selects, and judges a person's answer by its name.
+    has_earlier_rules: bool,
     is_over: bool,
+}
+
+/// A correction of a goal that a person has corrected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GivenCorrection {
+    /// Position of the review in which a verifier or supervisor gave the correction. `None` if a
+    /// person gave it, for the whole goal.
+    review: Option<usize>,
+    text: String,
 }
 
 impl RunState {
@@ -237,7 +254,9 @@ impl RunState {
             GoalState::Waiting | GoalState::Replaced | GoalState::Skipped => 0,
         });
         let passes = self.passes.values().flatten().flatten().map(|(_, output)| output.bytes());
-        let corrections = self.corrections.values().flatten().map(String::len);
+        let given = self.corrections.values().flatten().map(|correction| correction.text.len());
+        let reviewed = self.reviewed.values().flat_map(BTreeMap::values).flatten();
+        let corrections = given.chain(reviewed.map(String::len));
         let texts = goals.sum::<usize>() + passes.sum::<usize>() + corrections.sum::<usize>();
         self.input.text_bytes() + texts
     }
@@ -321,6 +340,8 @@ impl<'a> WorkflowRun<'a> {
             goals: vec![GoalState::Waiting; definition.goals.len()],
             passes: BTreeMap::new(),
             corrections: BTreeMap::new(),
+            reviewed: BTreeMap::new(),
+            has_earlier_rules: false,
             is_over: false,
         };
         Self::resumed(definition, graph, state)
@@ -341,6 +362,11 @@ impl<'a> WorkflowRun<'a> {
             next_passes: VecDeque::new(),
             state,
         }
+    }
+
+    /// Sets whether the run follows the rules of earlier versions of the program.
+    pub(super) fn set_earlier_rules(&mut self, has_earlier_rules: bool) {
+        self.state.has_earlier_rules = has_earlier_rules;
     }
 
     pub fn into_state(self) -> RunState {
@@ -426,7 +452,8 @@ impl<'a> WorkflowRun<'a> {
         }
 
         self.advance();
-        while self.take_postponed() {
+        // A failed run starts nothing more.
+        while !self.state.is_over && self.take_postponed() {
             self.advance();
         }
         std::mem::take(&mut self.steps)
@@ -453,8 +480,10 @@ impl<'a> WorkflowRun<'a> {
     }
 
     fn set(&mut self, number: usize, state: GoalState) {
-        if let Some(place) = self.state.goals.get_mut(number) {
-            *place = state;
+        let Some(place) = self.state.goals.get_mut(number) else { return };
+        let earlier = std::mem::replace(place, state);
+        if let GoalState::Running(progress) = earlier {
+            self.keep_reviews(number, progress.reviews);
         }
     }
 

@@ -62,6 +62,19 @@ pub struct RunRow {
     pub now: Vec<RunActivity>,
 }
 
+impl RunRow {
+    /// Returns the text that names the goal, task or call of the row.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            RowKind::Goal(goal) => goal.goal.to_string(),
+            RowKind::Delegation { role, agent } => format!("{agent} as {role}"),
+            RowKind::Undo { listener, is_report: true, .. } => format!("report to {listener}"),
+            RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
+            RowKind::Elsewhere => "agents".to_owned(),
+        }
+    }
+}
+
 /// The present activity of a call beneath a goal, with the thread and the listener of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunActivity {
@@ -145,6 +158,14 @@ impl<'a> RunTree<'a> {
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>, undo: UndoSource<'a>) -> Self {
         self.watch = self.watch.after(messages, undo);
+        self
+    }
+
+    /// Sets whether the run follows the rules of earlier versions of the program. Required only for
+    /// a run that an earlier version may have begun.
+    #[must_use]
+    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
+        self.watch = self.watch.with_earlier_rules(has_earlier_rules);
         self
     }
 
@@ -309,14 +330,7 @@ impl<'a> RunTree<'a> {
     /// Returns the number of the goal for which the thread, or a thread above it, was opened;
     /// `None` if no such goal is known.
     fn goal_of(&self, thread: &ThreadId) -> Option<usize> {
-        let mut at = Some(thread.clone());
-        while let Some(thread) = at {
-            if let Some(goal) = self.threads.get(&thread).and_then(|node| node.goal) {
-                return Some(goal);
-            }
-            at = thread.parent();
-        }
-        None
+        thread.upwards().find_map(|thread| self.threads.get(&thread)?.goal)
     }
 
     /// Whether the thread belongs to a delegated task.
@@ -327,12 +341,10 @@ impl<'a> RunTree<'a> {
     /// Returns the thread of the delegated task to which `thread` belongs; `None` if `thread`
     /// belongs to no delegated task.
     fn task_of(&self, thread: &ThreadId) -> Option<ThreadId> {
-        let mut at = Some(thread.clone());
-        while let Some(thread) = at {
+        for thread in thread.upwards() {
             if self.threads.get(&thread)?.role.is_some() {
                 return Some(thread);
             }
-            at = thread.parent();
         }
         None
     }

@@ -47,6 +47,7 @@ pub struct RunWatch<'a> {
     earlier: Vec<Arc<Message>>,
     /// Data for the undo of the runs before a retry. `None` if the run is no retry.
     undo: Option<UndoSource<'a>>,
+    has_earlier_rules: bool,
 }
 
 impl<'a> RunWatch<'a> {
@@ -65,7 +66,16 @@ impl<'a> RunWatch<'a> {
             has_begun: false,
             earlier: Vec::new(),
             undo: None,
+            has_earlier_rules: false,
         }
+    }
+
+    /// Sets whether the run follows the rules of earlier versions of the program. Required only for
+    /// a run that an earlier version may have begun.
+    #[must_use]
+    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
+        self.has_earlier_rules = has_earlier_rules;
+        self
     }
 
     /// Sets the messages that the thread had before the run, and the data for the undo of its
@@ -103,8 +113,8 @@ impl<'a> RunWatch<'a> {
     /// Creates the initial state of the run that `request` begins. Returns `None` if the request is
     /// not valid, or if the earlier run of a retry cannot be found or read.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
-        let Self { definition, graph, once, undo, .. } = *self;
-        let basis = RunBasis { definition, graph, once, undo };
+        let Self { definition, graph, once, undo, has_earlier_rules, .. } = *self;
+        let basis = RunBasis { definition, graph, once, undo, has_earlier_rules };
         let fold = basis.begin(request, earlier).ok()?;
         Some(fold.with_uncounted(UncountedTimes::Unknown))
     }

@@ -4,6 +4,7 @@
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
 use crate::schema::Schemas;
 
 use super::definition::{
@@ -113,6 +114,38 @@ pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
 /// Suffix of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
+/// Whether `label` can be the label of a thread that was requested with the label `requested`. The
+/// core may change a requested label that is already taken: it appends a number, and shortens the
+/// label if the result would be too long.
+pub fn is_label_of(label: &str, requested: &str) -> bool {
+    let is_numbered = || {
+        let (base, number) = label.rsplit_once('-')?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty();
+        let is_full = label.len() == limits::LABEL_CHARS_MAX;
+        let is_base = base == requested || (is_full && requested.starts_with(base));
+        Some(is_number && is_base)
+    };
+    label == requested || is_numbered().unwrap_or(false) || has_pass(label, requested)
+}
+
+/// Whether `label` consists of the label `requested` and the number of a pass. The number stands
+/// before the suffix of a supervisor or a judge. Earlier versions gave such a label to the fallback
+/// of a loop, although a fallback is in no pass of its loop. The core may have appended a further
+/// number.
+fn has_pass(label: &str, requested: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = label.rsplit_once('-').filter(|(_, number)| is_number(number));
+    let unnumbered = numbered.map_or(label, |(base, _)| base);
+    let mut suffixes = [SUPERVISOR_SUFFIX, JUDGE_SUFFIX].into_iter();
+    let bare = suffixes.find_map(|suffix| {
+        Some((unnumbered.strip_suffix(suffix)?, requested.strip_suffix(suffix)?))
+    });
+    let (label, requested) = bare.unwrap_or((label, requested));
+    let rest = label.strip_prefix(requested).and_then(|rest| rest.strip_prefix('_'));
+    let pass = rest.map(|rest| rest.split_once('-').map_or(rest, |(pass, _)| pass));
+    pass.is_some_and(is_number)
+}
+
 /// Returns the labels of agents that run at once. A label is the name of the agent; `-2`, `-3` and
 /// so on are appended if a name occurs again.
 pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
@@ -126,4 +159,38 @@ pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
     }
 
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_may_have_a_number_and_be_shorter_for_it() {
+        let long = "a".repeat(limits::LABEL_CHARS_MAX);
+        let cut = |suffix: &str| {
+            format!("{}{suffix}", "a".repeat(limits::LABEL_CHARS_MAX - suffix.len()))
+        };
+        for (label, requested, expected) in [
+            ("read", "read", true),
+            ("read-1", "read", true),
+            ("read-12", "read", true),
+            ("read_2", "read", true),
+            ("read_2-1", "read", true),
+            ("read_x", "read", false),
+            ("by-hand_4_supervisor", "by-hand_supervisor", true),
+            ("by-hand_4_supervisor-1", "by-hand_supervisor", true),
+            ("route_4_judge", "route_judge", true),
+            ("route_4_judge", "route_supervisor", false),
+            ("route_x_judge", "route_judge", false),
+            ("reader", "read", false),
+            ("read-x", "read", false),
+            ("rea-1", "read", false),
+            (&cut("-1"), &long, true),
+            (&cut("-10"), &long, true),
+            (&cut("-x"), &long, false),
+        ] {
+            assert_eq!(is_label_of(label, requested), expected, "{label} {requested}");
+        }
+    }
 }

@@ -88,6 +88,13 @@ impl UndoRules {
     }
 }
 
+/// Code for a completed call that was not undone because a value of its undo selects nothing.
+const NOTHING_SELECTED: &str = "nothing-selected";
+
+/// Code for a completed call that was not undone because several nodes are selected for one value
+/// of its undo.
+const SEVERAL_SELECTED: &str = "several-selected";
+
 /// Code of a failed call whose outcome is unknown: the listener may have acted on the call, even if
 /// no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
@@ -130,7 +137,7 @@ pub struct LeftCall {
 }
 
 /// Returns the calls to undo, the newest at the end, and the calls whose effects cannot be undone.
-fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
+pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
     let undone: HashMap<&str, &NestedCall> = calls
         .iter()
         .filter(|call| call.is_by_workflow)
@@ -237,10 +244,13 @@ fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> 
         CallEnd::Completed { reply, position } => match (rule, earlier) {
             (Some(_), Some(earlier)) if is_done(&earlier.end) => CallFate::Nothing,
             (Some(_), Some(_)) => left("undo-failed"),
-            (Some(rule), None) => match undo_payload(rule, &call.request, reply.as_deref()) {
-                Some(payload) => CallFate::Undo(fit_children(&rules.schemas, payload), *position),
-                None => left("nothing-selected"),
-            },
+            (Some(rule), None) => {
+                let reply = reply.as_deref();
+                match undo_payload(rule, &call.request, reply, &rules.schemas) {
+                    Ok(payload) => CallFate::Undo(payload, *position),
+                    Err(reason) => left(reason),
+                }
+            }
             (None, _) if has_effects => left("no-undo"),
             (None, _) => CallFate::Nothing,
         },
@@ -260,30 +270,59 @@ fn is_done(end: &CallEnd) -> bool {
     }
 }
 
-/// Builds the payload that undoes a call; returns `None` if an expression of `rule` selects
-/// nothing.
-fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> Option<Element> {
+/// Builds the payload that undoes a call. If an expression of `rule` selects several nodes, the
+/// payload has a child for each of them.
+///
+/// # Errors
+/// Returns the code of the reason why the call cannot be undone: an expression selects nothing, or
+/// it selects several nodes and the schema of the payload takes one value.
+fn undo_payload(
+    rule: &UndoRule,
+    request: &Message,
+    reply: Option<&Message>,
+    schemas: &Schemas,
+) -> Result<Element, &'static str> {
+    let view = undo_view(request, reply).ok_or(NOTHING_SELECTED)?;
+    let name = &rule.payload;
+    let parameters = schemas.describe(name).parameters;
+    let takes_several = |field: &str| {
+        let mut children = parameters.iter().filter(|parameter| !parameter.attribute);
+        children.any(|child| child.name == field && child.repeated)
+    };
+
+    let mut payload = Element::new(QName::new(Some(&name.namespace), &name.local));
+    for (field, expression) in &rule.with {
+        let values = view.texts(expression).unwrap_or_default();
+        if values.is_empty() {
+            return Err(NOTHING_SELECTED);
+        }
+        if values.len() > 1 && !takes_several(field) {
+            return Err(SEVERAL_SELECTED);
+        }
+
+        for value in values {
+            payload = match field.strip_prefix('@') {
+                Some(attribute) => payload.with_attribute(attribute, value),
+                None => {
+                    let child = Element::new(QName::new(Some(&name.namespace), field));
+                    payload.with_child(child.with_text(value))
+                }
+            };
+        }
+    }
+
+    Ok(fit_children(schemas, payload))
+}
+
+/// Builds the view from which the expressions of an undo rule select values. Returns `None` if a
+/// payload cannot be read, for example because it was redacted.
+fn undo_view(request: &Message, reply: Option<&Message>) -> Option<RunView> {
     let read = |message: &Message| Element::read_document(message.payload.as_str()).map(Box::new);
     let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];
     if let Some(reply) = reply {
         entries.push(ViewEntry::new("reply", ViewValue::Payload(read(reply)?)));
     }
-
-    let view = RunView::new(&entries).ok()?;
-    let name = &rule.payload;
-    let mut payload = Element::new(QName::new(Some(&name.namespace), &name.local));
-    for (field, expression) in &rule.with {
-        let value = view.text(expression).ok().flatten()?;
-        payload = match field.strip_prefix('@') {
-            Some(attribute) => payload.with_attribute(attribute, value),
-            None => {
-                let child = Element::new(QName::new(Some(&name.namespace), field));
-                payload.with_child(child.with_text(value))
-            }
-        };
-    }
-
-    Some(payload)
+    RunView::new(&entries).ok()
 }
 
 /// The undo of a failed run, and its progress.
@@ -609,6 +648,37 @@ mod tests {
             panic!("the run waits for ever")
         };
         assert_eq!(left, [LeftCall { reason: "undo-failed".to_owned(), ..call }]);
+    }
+
+    const CANCEL: &str = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
+                          targetNamespace=\"urn:b\" elementFormDefault=\"qualified\">\
+                          <xs:element name=\"cancel\"><xs:complexType><xs:sequence>\
+                          <xs:element name=\"number\" type=\"xs:string\" minOccurs=\"0\" \
+                          maxOccurs=\"9\"/>\
+                          <xs:element name=\"remark\" type=\"xs:string\" minOccurs=\"0\"/>\
+                          </xs:sequence></xs:complexType></xs:element></xs:schema>";
+
+    #[test]
+    fn an_undo_has_a_value_for_each_selected_node_where_its_schema_takes_several() {
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("booking", CANCEL).unwrap();
+        let booked = "<booked xmlns=\"urn:b\"><number>r1</number><number>r2</number></booked>";
+        let reply = Message { payload: Payload::new(booked), ..core("booked", "", "") };
+        let undone = |field: &str, expression: &str| {
+            let rule = UndoRule {
+                request: PayloadName::new("urn:b", "book"),
+                payload: PayloadName::new("urn:b", "cancel"),
+                with: vec![(field.to_owned(), expression.to_owned())],
+            };
+            let payload = undo_payload(&rule, &reply, Some(&reply), &schemas);
+            payload.map(|payload| payload.to_xml())
+        };
+
+        let both = "<cancel xmlns=\"urn:b\"><number>r1</number><number>r2</number></cancel>";
+        assert_eq!(undone("number", "reply/number").as_deref(), Ok(both));
+        assert_eq!(undone("remark", "reply/number"), Err(SEVERAL_SELECTED));
+        assert_eq!(undone("@number", "reply/number"), Err(SEVERAL_SELECTED));
+        assert_eq!(undone("number", "reply/remark"), Err(NOTHING_SELECTED));
     }
 
     #[test]

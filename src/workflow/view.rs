@@ -39,8 +39,10 @@ pub enum ViewValue {
     Text(String),
     /// One payload. The element is boxed to keep the enum small, because most outputs are texts.
     Payload(Box<Element>),
-    /// Outputs of several runs of one goal, or several nodes that one expression selected.
+    /// Outputs of several runs of one goal.
     Several(Vec<ViewEntry>),
+    /// Copies of several elements that the output of a run selects.
+    Elements(Vec<Element>),
 }
 
 impl ViewValue {
@@ -50,6 +52,7 @@ impl ViewValue {
             Self::Text(text) => text.len(),
             Self::Payload(payload) => payload.text_bytes(),
             Self::Several(runs) => runs.iter().map(|run| run.name.len() + run.value.bytes()).sum(),
+            Self::Elements(copies) => copies.iter().map(Element::text_bytes).sum(),
         }
     }
 }
@@ -85,16 +88,16 @@ impl RunView {
         self.document.evaluate(expression)
     }
 
-    /// Returns the text of the first node that an expression selects. If the value of the
-    /// expression is no set of nodes, returns the text of the value. Returns `None` if nothing is
-    /// selected.
+    /// Returns the text of each node that an expression selects, in order. If the value of the
+    /// expression is no set of nodes, returns the text of the value.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
-    pub fn text(&self, expression: &str) -> Result<Option<String>, XPathError> {
-        let value = self.evaluate(expression)?;
-        let is_nothing = matches!(&value, XPathValue::Nodes(nodes) if nodes.is_empty());
-        Ok((!is_nothing).then(|| value.to_text()))
+    pub fn texts(&self, expression: &str) -> Result<Vec<String>, XPathError> {
+        match self.evaluate(expression)? {
+            XPathValue::Nodes(nodes) => Ok(nodes.into_iter().map(|node| node.text).collect()),
+            value => Ok(vec![value.to_text()]),
+        }
     }
 
     /// Returns the nodes that an expression selects, in order.
@@ -112,8 +115,10 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// Returns the value that the expression of an output selects: a copy of each element with
-    /// children, and the text of any other node. Returns `None` if nothing is selected.
+    /// Returns the value that the expression of an output selects: a copy of an element with
+    /// children, or the text of any other node. Of several nodes, returns the texts, one on each
+    /// line; if any of them is an element with children, returns a copy of each node. Returns
+    /// `None` if nothing is selected.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -134,17 +139,29 @@ impl RunView {
             let texts: Vec<_> = nodes.iter().map(|node| node.text.as_str()).collect();
             return Ok(Some(ViewValue::Text(texts.join("\n"))));
         }
-        let entries = values.into_iter().map(|value| ViewEntry::new("item", value));
-        Ok(Some(ViewValue::Several(entries.collect())))
+        let copies = nodes.iter().map(|node| copy_of(node, &mut elements));
+        Ok(Some(ViewValue::Elements(copies.collect())))
     }
 
-    /// Returns the first node that an expression selects, as an element with its namespaces.
-    /// Returns `None` if nothing is selected, or if the first node is no element.
+    /// Returns the node that an expression selects, as an element with its namespaces. Returns
+    /// `None` if nothing is selected, or if the node is no element. If `takes_first` is set, the
+    /// first of several nodes counts.
     ///
     /// # Errors
-    /// Fails in the same cases as [`RunView::evaluate`].
-    pub fn payload(&self, expression: &str) -> Result<Option<Element>, XPathError> {
+    /// Fails in the same cases as [`RunView::evaluate`]. Unless `takes_first` is set, also fails if
+    /// the expression selects several nodes, because a payload is one element.
+    pub fn payload(
+        &self,
+        expression: &str,
+        takes_first: bool,
+    ) -> Result<Option<Element>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else { return Ok(None) };
+        if nodes.len() > 1 && !takes_first {
+            let count = nodes.len();
+            let message = format!("{expression} selects {count} nodes, and a payload is one");
+            return Err(XPathError::Invalid(message));
+        }
+
         let positions = nodes.first().and_then(|node| node.element.as_ref());
         Ok(positions.and_then(|at| self.original_elements().at(at)).cloned())
     }
@@ -216,6 +233,18 @@ fn value_of(
     }
 }
 
+/// Name of the element that holds the text of a node in the output of a run, if the node is no
+/// element.
+pub(super) const ITEM: &str = "item";
+
+/// Returns a copy of the element of a node. A node that is no element becomes an element `item`
+/// with the text of the node.
+fn copy_of(node: &XPathNode, elements: &mut ElementIndex<'_>) -> Element {
+    let original = node.element.as_ref().and_then(|at| elements.at(at));
+    let item = || Element::local(ITEM).with_text(node.text.clone());
+    original.cloned().unwrap_or_else(item)
+}
+
 fn is_structured(element: &Element) -> bool {
     element.children().next().is_some()
 }
@@ -234,6 +263,7 @@ fn element_of(entry: &ViewEntry) -> Element {
         ViewValue::Several(runs) => {
             runs.iter().fold(element, |element, run| element.with_child(element_of(run)))
         }
+        ViewValue::Elements(copies) => copies.iter().cloned().fold(element, Element::with_child),
     }
 }
 
@@ -249,13 +279,14 @@ fn original_of(entry: &ViewEntry) -> Element {
         ViewValue::Several(runs) => {
             runs.iter().fold(element, |element, run| element.with_child(original_of(run)))
         }
+        ViewValue::Elements(copies) => copies.iter().cloned().fold(element, Element::with_child),
     }
 }
 
 fn payload_of(value: &ViewValue) -> Option<String> {
     match value {
         ViewValue::Payload(payload) => Some(payload.local_name().to_owned()),
-        ViewValue::Text(_) | ViewValue::Several(_) => None,
+        ViewValue::Text(_) | ViewValue::Several(_) | ViewValue::Elements(_) => None,
     }
 }
 
@@ -314,13 +345,34 @@ mod tests {
 
     #[test]
     fn a_selected_payload_keeps_its_namespaces() {
-        let selected = view().payload("plan | draft").expect("a value").expect("an element");
-        assert_eq!(selected.local_name(), "draft");
-        let selected = view().payload("plan").expect("a value").expect("an element");
+        let selected = view().payload("plan", false).expect("a value").expect("an element");
         assert_eq!(selected.name.namespace(), "urn:p");
         let item = view().items("plan/task").expect("nodes").into_iter().next();
         let Some(ViewValue::Payload(item)) = item else { panic!("it is an element") };
         assert_eq!(item.to_xml(), "<task xmlns=\"urn:p\"><role>r</role></task>");
+    }
+
+    #[test]
+    fn several_nodes_are_no_payload() {
+        let refused = view().payload("plan | draft", false);
+        let message = "plan | draft selects 2 nodes, and a payload is one".to_owned();
+        assert_eq!(refused, Err(XPathError::Invalid(message)));
+
+        let first = view().payload("plan | draft", true).expect("a value").expect("an element");
+        assert_eq!(first.local_name(), "draft");
+    }
+
+    #[test]
+    fn several_elements_of_an_output_are_copied_side_by_side() {
+        let selected = view().select("plan/task | draft").expect("a value");
+        let Some(ViewValue::Elements(copies)) = selected else { panic!("{selected:?}") };
+        let texts: Vec<_> = copies.iter().map(Element::to_xml).collect();
+        let expected = [
+            "<draft>one\n\nPUBLISH</draft>",
+            "<task xmlns=\"urn:p\"><role>r</role></task>",
+            "<task xmlns=\"urn:p\"/>",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]

@@ -475,6 +475,28 @@ fn an_order_that_cannot_be_is_reported() {
 }
 
 #[test]
+fn a_member_that_needs_a_later_one_of_its_list_is_reported() {
+    let needs = |goal: &str| format!("draft = {{ needs = [\"{goal}\"], agent");
+    let found = problems("essay", &[("draft = { agent", &needs("critique"))]);
+    expect![[r#"
+        goal-cycle: `draft` needs `critique`, which runs after it | "critique" | put `critique` before `draft` in their list
+    "#]].assert_eq(&found);
+
+    // An earlier pass may have ended, and the document shows it.
+    let context = "draft = { context = [\"outline\", \"critique\"], agent";
+    assert_eq!(problems("essay", &[("draft = { agent", context)]), "");
+}
+
+#[test]
+fn a_role_without_an_agent_is_reported() {
+    let each = "hotel.each = \"input/name\"\nhotel.role = \"'guest'\"\nhotel.needs = []";
+    let found = problems("trip", &[("hotel.needs = []", each)]);
+    let line = "goal-setting: no agent works on the items of `hotel`, so it has no role | hotel | \
+                take `role` out, or name an `agent`\n";
+    assert!(found.contains(line), "{found}");
+}
+
+#[test]
 fn a_form_that_lacks_a_key_is_reported() {
     let found = problems(
         "essay",
@@ -749,6 +771,25 @@ fn a_placeholder_with_single_braces_is_noted() {
     assert_eq!(notes("{{input/words}} words {as/json} {x} { input } on"), [""; 0]);
 }
 
+#[test]
+fn a_decimal_number_that_xpath_computes_is_noted() {
+    let notes = |amount: &str| {
+        let text = definition_text("trip");
+        let selected = "flight/price | hotel/price";
+        assert!(text.contains(selected));
+        load_text(&text.replacen(selected, amount, 1)).unwrap().notes
+    };
+    for computed in ["flight/price + hotel/price", "sum(flight/price)", "flight/price * 2"] {
+        let found = notes(computed);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let note = "`amount` in goal `pay` of workflow `trip` is a decimal number that";
+        assert!(found[0].starts_with(note), "{found:?}");
+    }
+    for selected in ["flight/price | hotel/price", "flight/*[2]", "flight/price[. + 1 > 2]"] {
+        assert_eq!(notes(selected), [""; 0], "{selected}");
+    }
+}
+
 /// Each call that can be undone may be undone in a separate thread. These threads count among the
 /// threads of a run.
 #[test]
@@ -759,7 +800,11 @@ fn threads_that_undo_count_among_the_threads_of_a_run() {
     };
     let undoing = definition_text("trip").contains("on_failure = \"undo\"");
     assert!(undoing, "the trip undoes what was booked");
-    // Flight, hotel, question and payment; then an undo for the flight and one for the hotel.
-    assert_eq!(notes(6), [""; 0]);
-    assert!(notes(5)[0].contains("can open threads up to 6"), "{:?}", notes(5));
+    // Flight, hotel, question and payment; then an undo for the flight and one for the hotel, and the
+    // list for a person.
+    assert_eq!(notes(7), [""; 0]);
+
+    expect![[r#"
+        a run of `trip` can open 7 threads with those of its undo, and `children` in [limits] is 6: a run that has used them up is not undone; raise `children` in [limits], or lower `max_items`, `max` or `retry` of its goals"#]]
+    .assert_eq(&notes(6).join("\n"));
 }

@@ -11,11 +11,9 @@ use crate::xml::invisible_characters::visible;
 pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
         [] => {
-            return Err(CommandFailure::new(
-                CommandExit::InvalidData,
-                "no answer is allowed for this question",
-            )
-            .into());
+            let text = "the config has no form for this question, because its workflow was \
+                        deleted or changed; name a file with the answer instead";
+            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
         }
         [only] => only,
         several => which(several)?,
@@ -31,10 +29,7 @@ pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
 
     match choose("send it", &["yes", "no"])?.as_str() {
         "yes" => Ok(text.into_bytes()),
-        _ => {
-            Err(CommandFailure::new(CommandExit::Usage, "not sent; the question is still open")
-                .into())
-        }
+        _ => Err(CommandFailure::usage("not sent; the question is still open").into()),
     }
 }
 
@@ -85,7 +80,7 @@ fn ask(question: FormField<'_>) -> anyhow::Result<String> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         let text = "the input ended before everything was answered; nothing was sent";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())

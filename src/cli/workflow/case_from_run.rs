@@ -35,7 +35,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
         CaseWriteError::Organism(error) => anyhow::Error::from(error),
         reason => {
             let message = format!("no case is written from {thread}: {reason}");
-            CommandFailure::new(CommandExit::Usage, message).into()
+            CommandFailure::usage(message).into()
         }
     })?;
     let base = file.and_then(Path::parent).unwrap_or(Path::new(""));
@@ -55,7 +55,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
         let is_known = |name: &str| case.contains(&format!("\nname = \"{name}\"\n"));
         if known.iter().any(|written| is_known(&written.name.text)) {
             let message = format!("{} has a case of this run already", file.display());
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            return Err(CommandFailure::usage(message).into());
         }
         if !problems.is_empty() {
             config_error_carets::report(&problems);
@@ -93,7 +93,7 @@ fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyho
         shown.display(),
         ours.display()
     );
-    Err(CommandFailure::new(CommandExit::Usage, message).into())
+    Err(CommandFailure::usage(message).into())
 }
 
 /// Appends the case to the file. A new file begins with `head`, which names the config.

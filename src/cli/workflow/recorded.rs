@@ -74,7 +74,7 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         "no run in {thread} has recorded its definition: it is no thread of a workflow, its \
          run has not begun, or an earlier version of the program did not record the definition"
     );
-    Err(CommandFailure::new(CommandExit::Usage, message).into())
+    Err(CommandFailure::usage(message).into())
 }
 
 /// The failure of a command that needs the definition of a run, if the run did not record its
@@ -85,5 +85,5 @@ fn without_definition(request: &Message) -> CommandFailure {
          earlier version of the program did not record it; send its request again in place of a retry",
         request.thread, request.id
     );
-    CommandFailure::new(CommandExit::Usage, message)
+    CommandFailure::usage(message)
 }

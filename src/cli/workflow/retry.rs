@@ -8,7 +8,7 @@ use crate::ids::CallId;
 use crate::service::{BearerSecret, SubmitRequest};
 use crate::workflow::{GoalGraph, GoalId, RunRetry};
 
-use super::super::exit::{CommandExit, CommandFailure};
+use super::super::exit::CommandFailure;
 use super::super::journal_target::{JournalTarget, known};
 use super::super::startup::{self, ConfigArg};
 use super::named;
@@ -87,5 +87,5 @@ fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalI
         None => format!("there are {}", names.join(", ")),
     };
     let message = format!("the definition of the run has no goal `{text}`; {help}");
-    Err(CommandFailure::new(CommandExit::Usage, message).into())
+    Err(CommandFailure::usage(message).into())
 }

@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let definition = named(&config, &args.name)?.clone();
     let values = values(&args.inputs)?;
     let input = input_payload(&definition, &values, args.dry_run)
-        .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+        .map_err(|error| CommandFailure::usage(error.to_string()))?;
     let input = fit_children(&config.schemas, input);
     if args.dry_run {
         for document in dry_run(&definition, &input) {
@@ -91,7 +91,7 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     for input in inputs {
         let Some((name, value)) = input.split_once('=') else {
             let message = format!("`{input}` is not an input; write NAME=VALUE");
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            return Err(CommandFailure::usage(message).into());
         };
         let value = match value.strip_prefix('@') {
             None => value.to_owned(),

@@ -38,14 +38,7 @@ impl RunDrawing {
     /// Draws the line of a row: its state, counts, time, tokens and money.
     pub fn row(&self, row: &RunRow) -> String {
         let indent = "  ".repeat(row.depth);
-        let name = match &row.kind {
-            RowKind::Goal(goal) => goal.goal.to_string(),
-            RowKind::Delegation { role, agent } => format!("{agent} as {role}"),
-            RowKind::Undo { listener, is_report: true, .. } => format!("report to {listener}"),
-            RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
-            RowKind::Elsewhere => "agents".to_owned(),
-        };
-
+        let name = row.name();
         let mut line = format!("{} {indent}{name}  {}", mark(row.phase), row.phase.as_str());
         if let RowKind::Goal(goal) = &row.kind {
             if !goal.waits_for.is_empty() {

@@ -53,7 +53,7 @@ pub fn run(args: &CaseArgs) -> anyhow::Result<ExitCode> {
     if let Some(run) = &args.from {
         if args.files.len() > 1 {
             let message = "one case goes into one file; name one, or none";
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            return Err(CommandFailure::usage(message).into());
         }
         let file = args.files.first().map(PathBuf::as_path);
         return case_from_run::write(run, file, args.config.clone());
@@ -138,7 +138,7 @@ async fn run_all(files: &[(CaseFile, Config)], args: &CaseArgs) -> anyhow::Resul
     let (passed, failed) = counts;
     if passed + failed == 0 {
         let message = "no case has such a name; leave out --only to run all";
-        return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        return Err(CommandFailure::usage(message).into());
     }
     if !args.json {
         put_line!("{passed} passed, {failed} failed");

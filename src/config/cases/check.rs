@@ -8,10 +8,20 @@ use crate::xml::element::Element;
 
 use super::super::Config;
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::super::keys::nearest;
+use super::super::keys::{did_you_mean, nearest};
 use super::super::source_text::SourceRange;
 use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
+
+/// Kind of a thing that a case names.
+#[derive(Clone, Copy)]
+enum NamedKind {
+    Workflow,
+    Goal,
+    Client,
+    /// A listener with a program.
+    Program,
+}
 
 /// Reports the problems of the cases: names that the config does not define, calls that the config
 /// does not permit, and claims that test nothing, because they hold for every run.
@@ -31,7 +41,7 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
             None if case.workflow.text.is_empty() => {}
             None => {
                 let names = workflows().map(|one| one.name.value.as_str()).collect();
-                problems.push(unknown(&case.workflow, "workflow", names));
+                problems.push(unknown(&case.workflow, NamedKind::Workflow, names));
             }
         }
     }
@@ -40,19 +50,23 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     problems
 }
 
-fn unknown(text: &CaseText, noun: &str, known: Vec<&str>) -> ConfigProblem {
-    let help = match nearest(&text.text, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => "the config has none".to_owned(),
-        None => format!("one of {}", known.join(", ")),
+fn unknown(text: &CaseText, kind: NamedKind, known: Vec<&str>) -> ConfigProblem {
+    let help = did_you_mean(&text.text, known.iter().copied(), || {
+        if known.is_empty() {
+            "the config has none".to_owned()
+        } else {
+            format!("one of {}", known.join(", "))
+        }
+    });
+    let (code, fault) = match kind {
+        NamedKind::Workflow => (ProblemCode::UnknownChoice, "the config has no workflow"),
+        NamedKind::Goal => (ProblemCode::UnknownGoal, "the workflow has no goal"),
+        NamedKind::Client => (ProblemCode::UnknownClient, "the config has no client"),
+        NamedKind::Program => {
+            (ProblemCode::UnknownChoice, "the config has no listener with a program")
+        }
     };
-    let code = match noun {
-        "goal" => ProblemCode::UnknownGoal,
-        "client" => ProblemCode::UnknownClient,
-        _ => ProblemCode::UnknownChoice,
-    };
-    let whole = if noun == "goal" { "workflow" } else { "config" };
-    let message = format!("the {whole} has no {noun} `{}`", text.text);
+    let message = format!("{fault} `{}`", text.text);
     ConfigProblem::new(code, &text.place, message).help(help)
 }
 
@@ -62,13 +76,13 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     if let Some(client) = &case.client
         && !named(Role::Client).contains(&client.text.as_str())
     {
-        problems.push(unknown(client, "client", named(Role::Client)));
+        problems.push(unknown(client, NamedKind::Client, named(Role::Client)));
     }
 
     let programs: Vec<_> = config.processes.iter().map(|one| one.name.as_str()).collect();
     for listener in &case.listeners {
         if !programs.contains(&listener.text.as_str()) {
-            problems.push(unknown(listener, "listener with a program", programs.clone()));
+            problems.push(unknown(listener, NamedKind::Program, programs.clone()));
         }
     }
 }
@@ -114,7 +128,7 @@ fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &m
     let failed = expected.failed.iter().filter_map(|failed| failed.goal.as_ref());
     for goal in claimed.chain(failed) {
         if !goals.contains(&goal.text.as_str()) {
-            problems.push(unknown(goal, "goal", goals.clone()));
+            problems.push(unknown(goal, NamedKind::Goal, goals.clone()));
         }
     }
 
@@ -227,8 +241,8 @@ fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
 
     let end = text.find(['_', '.', '/', '*']).unwrap_or(text.len());
     let goal = text.get(..end).unwrap_or(text);
-    let place = path.place.clone();
-    problems.push(unknown(&CaseText { text: goal.to_owned(), place }, "goal", goals.to_vec()));
+    let goal = CaseText { text: goal.to_owned(), place: path.place.clone() };
+    problems.push(unknown(&goal, NamedKind::Goal, goals.to_vec()));
 }
 
 fn begins_with_goal(path: &CaseText, goals: &[&str]) -> bool {

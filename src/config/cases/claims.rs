@@ -3,7 +3,7 @@
 use crate::workflow::GoalPhase;
 
 use super::super::config_problem::{ConfigProblem, ProblemCode};
-use super::super::keys::{KeyKind, KnownSection, nearest};
+use super::super::keys::{KeyKind, KnownSection, did_you_mean_value};
 use super::super::read::TableReader;
 use super::super::source_text::SourceRange;
 use super::super::tree::{TomlNode, TomlTable, TomlValue};
@@ -125,10 +125,8 @@ fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
         let state = CaseText::from(state);
         let states = GoalPhase::ALL.map(GoalPhase::as_str);
         if !states.contains(&state.text.as_str()) {
-            let help = match nearest(&state.text, states) {
-                Some(near) => format!("did you mean \"{near}\"?"),
-                None => format!("one of {}", states.join(", ")),
-            };
+            let help =
+                did_you_mean_value(&state.text, states, || format!("one of {}", states.join(", ")));
             let message = format!("a goal is never `{}`", state.text);
             let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &state.place, message);
             read.problem(problem.help(help));
@@ -160,11 +158,8 @@ fn path_claims(key: &str, read: &mut TableReader<'_>) -> Vec<PathClaims> {
     for entry in &table.entries {
         let path = CaseText { text: entry.key.value.clone(), place: entry.key.place.clone() };
         let name = format!("{key}.{}", path.text);
-        let nodes = match &entry.node.value {
-            TomlValue::List(nodes) => nodes.as_slice(),
-            _ => std::slice::from_ref(&entry.node),
-        };
-        let claims = nodes.iter().filter_map(|node| text_claim(&name, node, read));
+        let nodes = entry.node.items().iter();
+        let claims = nodes.filter_map(|node| text_claim(&name, node, read));
         let claims = claims.collect();
         all.push(PathClaims { path, claims });
     }

@@ -7,8 +7,7 @@ use std::collections::HashSet;
 use crate::contract::Role;
 use crate::limits;
 use crate::workflow::{
-    AskForm, FailurePolicy, GoalCondition, GoalDefinition, GoalForm, WorkflowDefinition,
-    agent_labels,
+    AskForm, FailurePolicy, GoalDefinition, GoalForm, WorkflowDefinition, agent_labels, has_judge,
 };
 
 use super::super::Config;
@@ -123,36 +122,37 @@ fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<L
     parts
 }
 
-fn has_judge(goal: &GoalDefinition) -> bool {
-    let is_judge = |condition: &GoalCondition| matches!(condition, GoalCondition::Judge { .. });
-    match &goal.form {
-        GoalForm::Loop { until, .. } => is_judge(until),
-        GoalForm::Choose(branches) => {
-            branches.iter().any(|branch| branch.when.as_ref().is_some_and(is_judge))
-        }
-        _ => false,
-    }
-}
-
 /// Returns all loops, and all goals that may run in the passes of a loop. A loop may start such a
 /// goal directly, or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
+    let loops: Vec<_> = definition.goals.iter().filter(is_loop).collect();
     let mut found = HashSet::new();
-    let mut next: Vec<_> = definition.goals.iter().filter(is_loop).collect();
-    while let Some(goal) = next.pop() {
-        if found.insert(goal.id.value.as_str()) {
-            let started = started_by(goal, definition);
-            let is_started = |other: &&GoalDefinition| started.contains(&other.id.value.as_str());
-            next.extend(definition.goals.iter().filter(is_started));
+    // The fallback of a loop runs after its passes.
+    let mut next: Vec<_> = loops.iter().flat_map(|goal| members_of(goal)).collect();
+    while let Some(id) = next.pop() {
+        if found.insert(id) {
+            let goal = definition.goals.iter().find(|goal| goal.id.value.as_str() == id);
+            next.extend(goal.into_iter().flat_map(|goal| started_by(goal, definition)));
         }
     }
+    found.extend(loops.iter().map(|goal| goal.id.value.as_str()));
     found
 }
 
 /// Returns the goals that a goal may start.
 fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) -> Vec<&'a str> {
-    let mut started: Vec<&str> = match &goal.form {
+    let mut started = members_of(goal);
+    let policy = goal.on_failure.as_ref().unwrap_or(&definition.on_failure);
+    if let FailurePolicy::Goal(fallback) = policy {
+        started.push(fallback.value.as_str());
+    }
+    started
+}
+
+/// Returns the goals that a goal may start while it has not failed.
+fn members_of(goal: &GoalDefinition) -> Vec<&str> {
+    match &goal.form {
         GoalForm::Loop { members, .. } => members.iter().map(|id| id.value.as_str()).collect(),
         GoalForm::Choose(branches) => {
             let members = branches.iter().flat_map(|branch| &branch.run);
@@ -163,12 +163,7 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
             about.iter().map(|id| id.value.as_str()).collect()
         }
         _ => Vec::new(),
-    };
-    let policy = goal.on_failure.as_ref().unwrap_or(&definition.on_failure);
-    if let FailurePolicy::Goal(fallback) = policy {
-        started.push(fallback.value.as_str());
     }
-    started
 }
 
 /// Whether `rest` can follow the name of a goal in a path. `rest` must consist of three parts: a

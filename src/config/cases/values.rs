@@ -1,7 +1,7 @@
 //! Input, answers and faults that a case supplies to a run.
 
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::super::keys::{KeyKind, KnownSection, nearest};
+use super::super::keys::{KeyKind, KnownSection, did_you_mean_value};
 use super::super::read::TableReader;
 use super::super::source_text::SourceRange;
 use super::super::tree::{TomlNode, TomlValue};
@@ -112,11 +112,7 @@ pub(super) fn input(read: &mut TableReader<'_>) -> CaseInput {
             for entry in &table.entries {
                 let name = &entry.key.value;
                 names.push(CaseText { text: name.clone(), place: entry.key.place.clone() });
-                let items = match &entry.node.value {
-                    TomlValue::List(items) => items.as_slice(),
-                    _ => std::slice::from_ref(&entry.node),
-                };
-                for item in items {
+                for item in entry.node.items() {
                     match plain_value(item) {
                         Some(value) => values.push((name.clone(), value)),
                         None => read.wrong_kind(
@@ -160,10 +156,7 @@ pub(super) fn answers(read: &mut TableReader<'_>) -> Vec<CaseAnswer> {
     let mut answers = Vec::new();
     for entry in &table.entries {
         let path = CaseText { text: entry.key.value.clone(), place: entry.key.place.clone() };
-        let items = match &entry.node.value {
-            TomlValue::List(items) => items.as_slice(),
-            _ => std::slice::from_ref(&entry.node),
-        };
+        let items = entry.node.items();
         let turns = items.iter().filter_map(|item| turn(&path.text, item, read));
         let turns: Vec<_> = turns.collect();
         if items.is_empty() {
@@ -210,10 +203,7 @@ fn known_fault(text: &CaseText, problems: &mut ConfigProblems) -> Option<CaseFau
     let fault = CaseFault::parse(&text.text);
     if fault.is_none() {
         let words = CaseFault::ALL.map(CaseFault::as_str);
-        let help = match nearest(&text.text, words) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("one of {}", words.join(", ")),
-        };
+        let help = did_you_mean_value(&text.text, words, || format!("one of {}", words.join(", ")));
         let message = format!("there is no fault `{}`", text.text);
         let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message);
         problems.push(problem.help(help));

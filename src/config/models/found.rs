@@ -10,10 +10,10 @@ use crate::model::playback::PlaybackModel;
 use crate::model::remote::Options;
 use crate::model::{KeySource, ProviderKey};
 
-use super::super::agents::{digest_of, near_or_rule};
+use super::super::agents::digest_of;
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::environment::ConfigEnvironment;
-use super::super::keys::nearest;
+use super::super::keys::{did_you_mean_value, nearest};
 use super::super::source_text::SourceRange;
 use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
@@ -74,7 +74,7 @@ fn recording_file(
     if !full.is_file() {
         let message = format!("there is no recording `{}`", recording.value.written);
         let problem = ConfigProblem::new(ProblemCode::RecordingMissing, &recording.place, message);
-        problems.push(problem.help(near_or_rule(&full)));
+        problems.push(problem.help(file::near_or_rule(&full)));
     } else if let Err(error) = PlaybackModel::load(&full) {
         let written = &recording.value.written;
         let message = format!("the recording `{written}` cannot be played: {}", error.reason());
@@ -103,10 +103,9 @@ fn problems_of_route(
         Some(_) => return,
         None => {
             let known: Vec<_> = models.iter().map(|model| model.name.value.as_str()).collect();
-            let help = match nearest(name, known.iter().copied()) {
-                Some(near) => format!("did you mean \"{near}\"?"),
-                None => format!("the models are {}", known.join(", ")),
-            };
+            let help = did_you_mean_value(name, known.iter().copied(), || {
+                format!("the models are {}", known.join(", "))
+            });
             (format!("model `{}` routes to `{name}`, which is no model", owner.name.value), help)
         }
     };
@@ -226,17 +225,7 @@ fn key_in_file(
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Option<ProviderKey> {
-    let full = directory.join(&named.value.value);
-    let text = match file::text(&full) {
-        Ok(text) => text,
-        Err(reason) => {
-            let message =
-                format!("the key file `{}` cannot be read: {reason}", named.value.written);
-            let problem = ConfigProblem::new(ProblemCode::KeyMissing, &named.place, message);
-            problems.push(problem.help(near_or_rule(&full)));
-            return None;
-        }
-    };
+    let text = file::named_text(named, directory, "key file", ProblemCode::KeyMissing, problems)?;
 
     let bad = |bad| {
         let message = format!("the key in the file `{}` {bad}", named.value.written);
@@ -244,7 +233,8 @@ fn key_in_file(
         problems.push(ConfigProblem::new(ProblemCode::BadKey, &named.place, message).help(help));
     };
 
-    ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
+    let path = directory.join(&named.value.value);
+    ProviderKey::new(&text, KeySource::File(path)).map_err(bad).ok()
 }
 
 /// Returns the settings of a model in the form that the journal records. Leaves out the API key.

@@ -15,7 +15,7 @@ use crate::model::remote::{AnswerSettings, PRESETS, ProviderPreset, WireFormat};
 use crate::model::router::{RateLimits, RoutingStrategy};
 
 use super::config_problem::{ConfigProblem, ProblemCode};
-use super::keys::nearest;
+use super::keys::did_you_mean_value;
 use super::members::token;
 use super::read::TableReader;
 use super::source_text::SourceRange;
@@ -141,13 +141,11 @@ fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
     let Some(preset) = ProviderPreset::named(named) else {
         let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
         let message = format!("there is no provider `{}`", provider.value.written);
-        let help = match nearest(named, known()) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!(
-                "one of {}; others that speak OpenAI's format are \"openai-compatible\"",
-                known().collect::<Vec<_>>().join(", ")
-            ),
-        };
+        let help = did_you_mean_value(named, known(), || {
+            let all: Vec<_> = known().collect();
+            let all = all.join(", ");
+            format!("one of {all}; others that speak OpenAI's format are \"openai-compatible\"")
+        });
         read.problem(
             ConfigProblem::new(ProblemCode::UnknownChoice, &provider.place, message).help(help),
         );

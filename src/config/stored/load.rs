@@ -72,12 +72,8 @@ impl StoredConfig {
         Ok(extracted)
     }
 
-    /// Loads the config as [`StoredConfig::load`] does, but does not compare the loaded effective
-    /// config with the recorded one.
-    pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
-        self.extract_unproved().map(|extracted| extracted.config)
-    }
-
+    /// Loads the config as [`StoredConfig::extract`] does, but does not compare the loaded
+    /// effective config with the recorded one.
     fn extract_unproved(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let directory = ScratchDirectory::create()?;
         let failed = |path: &Path| {
@@ -137,5 +133,46 @@ impl Drop for ScratchDirectory {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::debug!("could not remove {}: {error}", self.0.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::load::load_for_check;
+    use super::*;
+
+    /// A config that earlier versions accepted: a goal needs a later one of its list, and no agent
+    /// works on the items that have a role.
+    const EARLIER: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["tour"]
+models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
+agents.writer = { model = "voice" }
+
+[workflows.tour]
+input = { topic = "text" }
+output = "draft"
+[workflows.tour.goals]
+improve = { loop = ["draft", "polish"], until = { judge = "writer", prompt = "Good?" }, max = 2 }
+draft = { needs = ["polish"], agent = "writer", prompt = "Write about {{input/topic}}." }
+polish = { needs = [], agent = "writer", prompt = "Polish." }
+"#;
+
+    #[test]
+    fn a_stored_config_of_an_earlier_version_may_need_a_later_goal() {
+        let directory = ScratchDirectory::create().unwrap();
+        std::fs::write(directory.0.join(CONFIG_NAME), EARLIER).unwrap();
+        let around = ConfigEnvironment {
+            variables: BTreeMap::new(),
+            directory: directory.0.clone(),
+            program_directory: None,
+        };
+        let path = Path::new(CONFIG_NAME);
+        let stored = load_stored(path, &around).map(drop).map_err(|found| found.to_string());
+        assert_eq!(stored, Ok(()));
+
+        let checked = load_for_check(path, &around).map(drop);
+        let problems = checked.unwrap_err().to_string();
+        assert!(problems.contains("`draft` needs `polish`, which runs after it"), "{problems}");
     }
 }

@@ -13,9 +13,9 @@ use crate::limits;
 use crate::schema::ShortType;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, delegate_schemas, delegations, exceeded_limits, failed_name, generated_schema,
-    goal_schema, has_verdicts, input_name, output_name, peers_of, question_schema, single_braces,
-    typed_answers, verdict_schema, workflow_questions,
+    compile, computed_decimals, delegate_schemas, delegations, exceeded_limits, failed_name,
+    generated_schema, goal_schema, has_verdicts, input_name, missing_undo_room, output_name,
+    peers_of, question_schema, single_braces, typed_answers, verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
@@ -119,20 +119,27 @@ impl DeclaredWorkflows {
     }
 
     /// Resolves the names of members and payloads in the definitions, and checks the definitions.
+    /// `is_stored` states whether the config is a stored one.
     pub fn configured(
         mut self,
         sections: &DeclaredSections,
-        contracts: Option<&Contracts>,
+        (contracts, is_stored): (Option<&Contracts>, bool),
         payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<ConfiguredWorkflow> {
         let Self { workflows, places } = &self;
-        report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
+        let context = (contracts, is_stored);
+        report::check(workflows, places, sections, context, &payloads.schemas, problems);
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
+            if let Some(contracts) = contracts {
+                let notes = computed_decimals(definition, contracts, &payloads.schemas);
+                payloads.notes.extend(notes);
+            }
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
             if let Some(contracts) = contracts {
                 payloads.notes.extend(exceeded_limits(definition, &sections.limits, contracts));
+                payloads.notes.extend(missing_undo_room(definition, &sections.limits, contracts));
             }
         }
 
@@ -219,21 +226,15 @@ impl WorkflowReader<'_> {
 
         read.only(&["file"], "a workflow with a file of its own");
 
-        let full = self.directory.join(&path.value.value);
-        let text = file::text(&full).map_err(|reason| {
-            let message = format!("the workflow `{}` cannot be read: {reason}", path.value.written);
-            let problem = ConfigProblem::new(ProblemCode::FileMissing, &path.place, message);
-            problems.push(problem.help(super::agents::near_or_rule(&full)));
-        });
-
-        let (table, source) =
-            match tree::parse(&path.value.written, &text.ok()?, self.around, problems) {
-                Ok(parsed) => parsed,
-                Err(found) => {
-                    problems.also(found);
-                    return None;
-                }
-            };
+        let code = ProblemCode::FileMissing;
+        let text = file::named_text(&path, self.directory, "workflow", code, problems)?;
+        let (table, source) = match tree::parse(&path.value.written, &text, self.around, problems) {
+            Ok(parsed) => parsed,
+            Err(found) => {
+                problems.also(found);
+                return None;
+            }
+        };
 
         let place = super::source_text::SourceRange::start(&source);
         let mut read = TableReader::new(&keys::WORKFLOWS, &table, what, place, problems);

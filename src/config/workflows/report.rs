@@ -11,12 +11,13 @@ use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::sections::DeclaredSections;
 use super::{DeclaredWorkflow, PlaceTable};
 
-/// Checks all workflow definitions and reports their problems.
+/// Checks all workflow definitions and reports their problems. `is_stored` states whether the
+/// config is a stored one.
 pub(in super::super) fn check(
     workflows: &[DeclaredWorkflow],
     places: &PlaceTable,
     sections: &DeclaredSections,
-    contracts: Option<&Contracts>,
+    (contracts, is_stored): (Option<&Contracts>, bool),
     schemas: &Schemas,
     problems: &mut ConfigProblems,
 ) {
@@ -41,6 +42,7 @@ pub(in super::super) fn check(
             schemas,
             limits: &sections.limits,
             unread,
+            is_stored,
         };
         for found in check_definition(&workflow.definition, &context) {
             problems.push(problem(&found, workflow, places));

@@ -9,7 +9,7 @@ use crate::contract::{Contracts, Role, goal_name, read_goal};
 use crate::envelope::Message;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Fact, Record};
-use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition};
+use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, has_earlier_rules};
 
 /// The record of one workflow run.
 pub struct CaseRecord {
@@ -83,7 +83,8 @@ impl CaseRecord {
         once: &HashSet<ListenerName>,
     ) -> Vec<GoalStatus> {
         let (graph, _) = GoalGraph::new(definition);
-        let mut watch = RunWatch::new(definition, &graph, once);
+        let watch = RunWatch::new(definition, &graph, once);
+        let mut watch = watch.with_earlier_rules(has_earlier_rules(&self.messages));
         for message in &self.messages {
             watch.take(message);
         }

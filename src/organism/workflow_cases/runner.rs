@@ -97,17 +97,13 @@ impl<'a> CaseRunner<'a> {
             match self.step().await? {
                 RunnerStep::Moved => {}
                 RunnerStep::Stuck => return Ok(None),
-                RunnerStep::Rests => {
-                    let passage = self.handle.pass_time(next).await;
-                    let passage = passage.map_err(|_| Error::Stopped)?;
-                    match passage {
-                        TimePassage::Passed | TimePassage::Changed => {}
-                        TimePassage::NothingScheduled | TimePassage::NotFrozen => {
-                            self.report_endless();
-                            return Ok(None);
-                        }
+                RunnerStep::Rests => match self.handle.pass_time(next).await? {
+                    TimePassage::Passed | TimePassage::Changed => {}
+                    TimePassage::NothingScheduled | TimePassage::NotFrozen => {
+                        self.report_endless();
+                        return Ok(None);
                     }
-                }
+                },
             }
         }
     }
@@ -136,7 +132,7 @@ impl<'a> CaseRunner<'a> {
         };
         let target = Target::New { suggested: Some(case_thread().to_string()) };
         let submitted = self.handle.submit(&client, target, None, payload.as_bytes()).await;
-        let (receipt, completions) = submitted.map_err(|_| Error::Stopped)?;
+        let (receipt, completions) = submitted?;
         match receipt {
             Receipt::Accepted { .. } => Ok(Some(completions)),
             Receipt::Refused { refusal, .. } => {
@@ -176,7 +172,7 @@ impl<'a> CaseRunner<'a> {
     }
 
     async fn in_flight(&self) -> Result<(Vec<DeliveryInFlight>, Position), Error> {
-        self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
+        Ok(self.handle.deliveries_in_flight().await?)
     }
 
     /// Returns the listeners that still work on a delivery. A listener works on each of its
@@ -201,8 +197,7 @@ impl<'a> CaseRunner<'a> {
             let path = self.path_of(&request)?;
             waiting.push((path, pending));
         }
-        let held = self.handle.held_calls().await.map_err(|_| Error::Stopped)?;
-        let held = held.all().await.map_err(|_| Error::Stopped)?;
+        let held = self.handle.held_calls().await?.all().await?;
         let mut questions = Vec::new();
         for question in held {
             let path = self.path_of(&question.request)?;
@@ -214,6 +209,13 @@ impl<'a> CaseRunner<'a> {
 
         let paths = questions.iter().map(|(path, _)| path);
         self.waiting = paths.chain(waiting.iter().map(|(path, _)| path)).cloned().collect();
+        for (path, question) in &questions {
+            self.script.reach(path, CallId(question.request.id));
+        }
+        for (path, pending) in &waiting {
+            self.script.reach(path, pending.delivery.call);
+        }
+
         for (path, question) in &questions {
             if self.decide(path, question).await? {
                 return Ok(RunnerStep::Moved);
@@ -299,8 +301,7 @@ impl<'a> CaseRunner<'a> {
     }
 
     async fn cancel(&self, thread: &crate::ids::ThreadId, reason: String) -> Result<(), Error> {
-        let cancelled = self.handle.cancel(thread.clone(), reason, None).await;
-        cancelled.map_err(|_| Error::Stopped)?.ok();
+        self.handle.cancel(thread.clone(), reason, None).await?.ok();
         Ok(())
     }
 
@@ -350,8 +351,8 @@ impl<'a> CaseRunner<'a> {
         };
 
         let is_answer = matches!(decision, Decision::Answer(_));
-        let ruled = self.handle.decide(request.id, decision, None).await;
-        match (ruled.map_err(|_| Error::Stopped)?, turn) {
+        let ruled = self.handle.decide(request.id, decision, None).await?;
+        match (ruled, turn) {
             (Ok(()), _) if is_answer => self.script.give(path),
             (Err(refusal), Some(turn)) => {
                 self.report(refused(path, turn, &refusal));

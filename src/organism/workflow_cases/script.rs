@@ -1,5 +1,7 @@
 //! Tracks which answers of a test case the runner has already given.
 
+use std::collections::HashMap;
+
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
@@ -14,15 +16,31 @@ struct ScriptedAnswer<'a> {
     /// Number of turns of this answer that are used up. A turn is the text or the fault for one
     /// delivery.
     given: usize,
-    /// The call that gets the fault, if the next turn of the answer is a fault. All attempts of
-    /// this call get the same fault. `None` if the next turn is no fault, or if no call has reached
-    /// it.
-    failing: Option<CallId>,
+    /// The calls that have taken a fault, each with the number of its turn. All attempts of such a
+    /// call get the same fault. Several calls may wait at the path of the answer at once.
+    faults: HashMap<CallId, usize>,
+}
+
+impl<'a> ScriptedAnswer<'a> {
+    /// Returns the turn for `call`: the fault that the call has taken, or the next turn. Takes the
+    /// next turn for the call if it is a fault.
+    fn turn(&mut self, call: CallId) -> Option<&'a CaseTurn> {
+        if let Some(taken) = self.faults.get(&call) {
+            return self.answer.turns.get(*taken);
+        }
+
+        let turn = self.answer.turns.get(self.given)?;
+        if matches!(turn, CaseTurn::Fault { .. }) {
+            self.faults.insert(call, self.given);
+            self.given += 1;
+        }
+        Some(turn)
+    }
 }
 
 impl<'a> CaseScript<'a> {
     pub fn new(answers: &'a [CaseAnswer]) -> Self {
-        let begun = |answer| ScriptedAnswer { answer, given: 0, failing: None };
+        let begun = |answer| ScriptedAnswer { answer, given: 0, faults: HashMap::new() };
         Self { answers: answers.iter().map(begun).collect() }
     }
 
@@ -38,28 +56,26 @@ impl<'a> CaseScript<'a> {
     /// Returns the next turn for `call` from the answer at `path`. Returns `None` if the test case
     /// has no answer at `path`, or no further turn of this answer.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
-        let scripted =
-            self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;
-        if scripted.failing.is_some_and(|failing| failing != call) {
-            scripted.failing = None;
-            scripted.given += 1;
-        }
+        self.answer_at(path)?.turn(call)
+    }
 
-        let turn = scripted.answer.turns.get(scripted.given)?;
-        if matches!(turn, CaseTurn::Fault { .. }) {
-            scripted.failing = Some(call);
+    fn answer_at(&mut self, path: &str) -> Option<&mut ScriptedAnswer<'a>> {
+        self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
+    }
+
+    /// Records that `call` waits at `path`. If the next turn of the answer is a fault, the fault
+    /// counts as taken, even if the run cancels the call before the fault takes effect.
+    pub fn reach(&mut self, path: &str, call: CallId) {
+        if let Some(scripted) = self.answer_at(path) {
+            scripted.turn(call);
         }
-        Some(turn)
     }
 
     /// Marks the next turn of the answer at `path` as used up. The caller calls this method for a
     /// turn with a text, when it gives the text to the run. The caller does not call it for a
-    /// fault: [`CaseScript::next`] marks a fault as used up when another call needs a turn of the
-    /// same answer.
+    /// fault: a fault is used up as soon as a call reaches it.
     pub fn give(&mut self, path: &str) {
-        if let Some(scripted) =
-            self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
-        {
+        if let Some(scripted) = self.answer_at(path) {
             scripted.given += 1;
         }
     }
@@ -68,8 +84,42 @@ impl<'a> CaseScript<'a> {
     /// first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
         self.answers.iter().filter_map(|scripted| {
-            let given = scripted.given + usize::from(scripted.failing.is_some());
-            Some((scripted.answer, scripted.answer.turns.get(given)?))
+            Some((scripted.answer, scripted.answer.turns.get(scripted.given)?))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::config::{CaseFault, CaseText, ConfigSource, SourceRange};
+    use crate::ids::MessageId;
+
+    #[test]
+    fn each_of_several_calls_at_one_path_takes_a_fault_of_its_own() {
+        let place = SourceRange::start(&ConfigSource::new("cases.toml", ""));
+        let turn = |fault: CaseFault| {
+            let place = place.clone();
+            CaseTurn::Fault { fault, reason: None, place }
+        };
+        let turns = vec![turn(CaseFault::Timeout), turn(CaseFault::ListenerFailed)];
+        let path = CaseText { text: "draft/back".to_owned(), place: place.clone() };
+        let answers = [CaseAnswer { path, turns }];
+        let mut script = CaseScript::new(&answers);
+        let call = |number: u128| CallId(MessageId(Uuid::from_u128(number)));
+
+        for _ in 0..2 {
+            for (number, expected) in [(1, CaseFault::Timeout), (2, CaseFault::ListenerFailed)] {
+                script.reach("draft/back", call(number));
+                let fault = match script.next("draft/back", call(number)) {
+                    Some(CaseTurn::Fault { fault, .. }) => Some(*fault),
+                    _ => None,
+                };
+                assert_eq!(fault, Some(expected), "call {number}");
+            }
+        }
+        assert!(script.unused().next().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Writes a test case from a recorded run: its input, every answer by path, and its result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -163,6 +163,8 @@ struct RecordedAnswers<'a> {
     paths: CallPaths<'a>,
     /// Requests of the calls that the run made to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
+    /// Calls with an attempt that a listener works on, and calls that wait for a person.
+    unanswered: BTreeSet<CallId>,
     /// For each call path, the texts of the answers and faults that the case file gets, in order.
     /// Each text is for one delivery. A call path names a goal or a call of the run.
     turns: BTreeMap<String, Vec<String>>,
@@ -174,8 +176,9 @@ impl<'a> RecordedAnswers<'a> {
     fn new(config: &'a Config) -> Self {
         let paths = CallPaths::new(&config.contracts);
         let requests = BTreeMap::new();
+        let unanswered = BTreeSet::new();
         let turns = BTreeMap::new();
-        Self { config, paths, requests, turns, order: Vec::new() }
+        Self { config, paths, requests, unanswered, turns, order: Vec::new() }
     }
 
     fn in_order(&self) -> impl Iterator<Item = (&str, &[String])> {
@@ -190,6 +193,15 @@ impl<'a> RecordedAnswers<'a> {
                     if self.is_answered(&message.to) {
                         self.requests.insert(CallId(message.id), Arc::clone(message));
                     }
+                }
+                Fact::HandedOver { call, .. } | Fact::Held { call, .. } => {
+                    self.unanswered.insert(*call);
+                }
+                Fact::Released { call, .. }
+                | Fact::NotTaken { call, .. }
+                | Fact::OutcomeReceived { call, .. }
+                | Fact::AttemptFailed { call, .. } => {
+                    self.unanswered.remove(call);
                 }
                 Fact::CallClosed { call, how } => self.take_failure(record, *call, *how),
                 _ => {}
@@ -276,13 +288,16 @@ impl<'a> RecordedAnswers<'a> {
 
     /// If a closed call ended with a fault that a case file can state in place of an answer, adds
     /// the fault to the answers of the case file. `record` is the record that closed the call.
-    /// `how` states the way in which the call was closed.
+    /// `how` states the way in which the call was closed. If the run cancelled the call while an
+    /// answer was missing, adds a time-out: the case then gives no answer, until the run cancels
+    /// the call again.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
         let fault = match how {
             Closing::Completed => return,
             Closing::Cancelled if is_cancelled => Some(CaseFault::Cancelled),
+            Closing::Cancelled if self.lacks_answer(call, &request.to) => Some(CaseFault::Timeout),
             Closing::Cancelled => return,
             Closing::Failed => failure_of(record, call),
         };
@@ -290,6 +305,13 @@ impl<'a> RecordedAnswers<'a> {
         if let Some(fault) = fault.filter(|_| !is_undo_report(&request.name.local)) {
             self.add(&request, format!("{{ fail = \"{}\" }}", fault.as_str()));
         }
+    }
+
+    /// Whether an open call waits for an answer of its listener or of a person. Returns `false` for
+    /// a call that waits for its own calls, or in a queue.
+    fn lacks_answer(&self, call: CallId, listener: &ListenerName) -> bool {
+        let role = self.config.contracts.get(listener).map(|contract| contract.role);
+        self.unanswered.contains(&call) || role == Some(Role::Human)
     }
 }
 

@@ -1,10 +1,14 @@
 //! Checks the setting `with` of goals, which fills in the payload of a call. The schema of the
 //! payload must allow each child and attribute that `with` sets.
 
+use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, Schemas};
 
-use super::super::definition::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition};
+use super::super::definition::{
+    GoalDefinition, GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
+};
+use super::super::expression::{ExpressionToken, OPERATORS, tokens};
 use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
 
 pub(super) fn check(
@@ -12,20 +16,106 @@ pub(super) fn check(
     context: &DefinitionContext<'_>,
     problems: &mut ProblemList,
 ) {
+    let Some(contracts) = context.contracts else { return };
     for goal in &definition.goals {
+        if let Some(call) = MappedCall::of_goal(goal, contracts, context.schemas) {
+            let MappedCall { listener, payload, fields } = call;
+            check_fields(listener, &payload, fields, context.schemas, problems);
+        }
+    }
+}
+
+/// The call of a goal whose setting `with` fills in the fields of the payload.
+struct MappedCall<'a> {
+    listener: &'a Placed<ListenerName>,
+    payload: PayloadName,
+    fields: &'a [(String, Placed<String>)],
+}
+
+impl<'a> MappedCall<'a> {
+    /// Returns the call of a goal. Returns `None` if the goal has no such call, or if the name of
+    /// the payload is not known.
+    fn of_goal(goal: &'a GoalDefinition, contracts: &Contracts, schemas: &Schemas) -> Option<Self> {
         let target = match &goal.form {
             GoalForm::Run(target) => target,
             GoalForm::Each(each) => &each.target,
-            _ => continue,
+            _ => return None,
         };
-        if let GoalTarget::Listener { listener: name, payload, with: Mapping::Fields(fields) }
-        | GoalTarget::Workflow { workflow: name, payload, with: Mapping::Fields(fields) } =
-            target
-            && let Some(payload) = payload_of(name, payload.as_ref(), context)
-        {
-            check_fields(name, &payload, fields, context.schemas, problems);
+        let (listener, payload, with) = match target {
+            GoalTarget::Agent { .. } => return None,
+            GoalTarget::Listener { listener, payload, with } => (listener, payload, with),
+            GoalTarget::Workflow { workflow, payload, with } => (workflow, payload, with),
+        };
+        let Mapping::Fields(fields) = with else { return None };
+        let payload = payload_of(listener, payload.as_ref(), contracts, schemas)?;
+        Some(Self { listener, payload, fields })
+    }
+}
+
+/// Returns a note for each decimal number in a payload that XPath computes. XPath computes in
+/// binary floating point, so the digits of such a number may be unexpected.
+pub fn computed_decimals(
+    definition: &WorkflowDefinition,
+    contracts: &Contracts,
+    schemas: &Schemas,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for goal in &definition.goals {
+        let Some(call) = MappedCall::of_goal(goal, contracts, schemas) else { continue };
+        let parameters = schemas.describe(&call.payload).parameters;
+        let is_decimal = |key: &str| {
+            let mut fields = parameters.iter().filter(|parameter| key_of(parameter) == key);
+            fields.any(|parameter| parameter.content.kind == DECIMAL)
+        };
+        for (key, value) in call.fields.iter().filter(|(key, _)| is_decimal(key)) {
+            if is_computed(&value.value) {
+                notes.push(format!(
+                    "`{key}` in goal `{}` of workflow `{}` is a decimal number that `{}` computes \
+                     in binary floating point, so that 0.1 + 0.2 gives 0.30000000000000004: let a \
+                     listener compute it",
+                    goal.id.value, definition.name.value, value.value
+                ));
+            }
         }
     }
+    notes
+}
+
+/// The kind of a field that takes a number with a fraction.
+const DECIMAL: &str = "number";
+
+/// Whether XPath computes the value of an expression: with an operator of arithmetic, `sum` or
+/// `number`. Ignores predicates, because they only select nodes.
+fn is_computed(expression: &str) -> bool {
+    let tokens = tokens(expression);
+    let mut predicates = 0usize;
+    let mut before: Option<&ExpressionToken> = None;
+    for (at, token) in tokens.iter().enumerate() {
+        let is_after_operand = match before {
+            Some(ExpressionToken::Name(name)) => !OPERATORS.contains(&name.as_str()),
+            Some(ExpressionToken::Symbol(symbol)) => matches!(*symbol, ")" | "]" | "." | "*"),
+            Some(ExpressionToken::Number | ExpressionToken::Literal(_)) => true,
+            None => false,
+        };
+        let is_call = || matches!(tokens.get(at + 1), Some(ExpressionToken::Symbol("(")));
+        match token {
+            ExpressionToken::Symbol("[") => predicates += 1,
+            ExpressionToken::Symbol("]") => predicates = predicates.saturating_sub(1),
+            _ if predicates > 0 => {}
+            ExpressionToken::Symbol("+" | "-") => return true,
+            ExpressionToken::Symbol("*") if is_after_operand => return true,
+            ExpressionToken::Name(name) => {
+                let is_operator = is_after_operand && matches!(name.as_str(), "div" | "mod");
+                let is_function = matches!(name.as_str(), "sum" | "number") && is_call();
+                if is_operator || is_function {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        before = Some(token);
+    }
+    false
 }
 
 /// Returns the name of the payload in a call to the listener `name`. Returns `None` if the name of
@@ -33,9 +123,10 @@ pub(super) fn check(
 fn payload_of(
     name: &Placed<ListenerName>,
     payload: Option<&Placed<PayloadName>>,
-    context: &DefinitionContext<'_>,
+    contracts: &Contracts,
+    schemas: &Schemas,
 ) -> Option<PayloadName> {
-    let accepted = context.contracts?.get(&name.value)?.accepts.as_slice();
+    let accepted = contracts.get(&name.value)?.accepts.as_slice();
     let found = match (payload, accepted) {
         (None, [only]) => only,
         (None, _) => return None,
@@ -47,7 +138,7 @@ fn payload_of(
             })?
         }
     };
-    context.schemas.contains(found).then(|| found.clone())
+    schemas.contains(found).then(|| found.clone())
 }
 
 /// Returns the key by which the setting `with` names a child or an attribute of a payload: the name

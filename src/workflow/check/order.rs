@@ -34,6 +34,10 @@ pub(super) fn check(
     for (number, goal) in definition.goals.iter().enumerate() {
         check_unknown_goals(definition, context, goal, problems);
         check_needs(graph, number, goal, problems);
+        if !context.is_stored {
+            check_later_needs(graph, number, goal, problems);
+            check_item_role(goal, problems);
+        }
         check_branches(goal, problems);
         check_nesting(graph, number, goal, problems);
         check_settings(goal, problems);
@@ -89,7 +93,8 @@ fn check_unknown_goals(
 
 /// Reports wrong entries in the settings `needs` and `context` of `goal`, the goal with this
 /// `number`. If `needs` names a member of another goal, such as a loop, then `goal` must be a
-/// member of the same goal. `context` may name only goals that have ended before `goal` starts.
+/// member of the same goal. `context` may name only goals that have ended before `goal` starts, and
+/// goals of the same loop, which may have ended in an earlier pass.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -112,9 +117,10 @@ fn check_needs(
     }
 
     let visible = graph.visible(number);
+    let same_loop = graph.loop_of(number).map(|owner| graph.beneath(owner)).unwrap_or_default();
     for id in goal.context.iter().flatten() {
         let Some(shown) = graph.number(&id.value) else { continue };
-        if !visible.contains(&shown) {
+        if !visible.contains(&shown) && !same_loop.contains(&shown) {
             let message = format!(
                 "`{}` may not have ended when `{}` runs, so its document cannot show it",
                 id.value, goal.id.value
@@ -122,6 +128,41 @@ fn check_needs(
             let help = format!("add \"{}\" to needs, or take it out of context", id.value);
             problems.add(DefinitionFault::UnknownGoal, id.place, message, help);
         }
+    }
+}
+
+/// Reports the entries in the setting `needs` of `goal` that name a later member of the same list.
+/// `number` is the number of the goal.
+fn check_later_needs(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    let Some(own) = graph.membership(number) else { return };
+    for id in goal.needs.iter().flatten() {
+        let needed = graph.number(&id.value).and_then(|needed| graph.membership(needed));
+        let needed = needed.filter(|needed| needed.owner == own.owner);
+        if needed.is_some_and(|needed| is_later(needed.kind, own.kind)) {
+            let later = &id.value;
+            let member = &goal.id.value;
+            let message = format!("`{member}` needs `{later}`, which runs after it");
+            let help = format!("put `{later}` before `{member}` in their list");
+            problems.add(DefinitionFault::Cycle, id.place, message, help);
+        }
+    }
+}
+
+/// Whether a member of this `kind` stands behind the member of the kind `other` in the same loop or
+/// branch of one goal.
+fn is_later(kind: MemberKind, other: MemberKind) -> bool {
+    match (kind, other) {
+        (MemberKind::Loop { position }, MemberKind::Loop { position: other }) => position > other,
+        (
+            MemberKind::Branch { branch, position },
+            MemberKind::Branch { branch: other_branch, position: other },
+        ) => branch == other_branch && position > other,
+        _ => false,
     }
 }
 
@@ -179,6 +220,17 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(agents_of(goal).is_empty() && goal.roles.is_some(), "roles");
     let is_limited = goal.timeout.is_some() || !goal.budget.is_open();
     refuse(!has_output && is_limited, "timeout, tokens and money");
+}
+
+/// Reports a role for the items of a goal on whose items no agent works.
+fn check_item_role(goal: &GoalDefinition, problems: &mut ProblemList) {
+    let has_role = matches!(&goal.form, GoalForm::Each(each) if each.role.is_some());
+    if has_role && agents_of(goal).is_empty() {
+        let id = &goal.id.value;
+        let message = format!("no agent works on the items of `{id}`, so it has no role");
+        let help = "take `role` out, or name an `agent`";
+        problems.add(DefinitionFault::Setting, goal.id.place, message, help);
+    }
 }
 
 /// Checks the entries in the goal's list of roles. Reports the first entry that cannot be a role.

@@ -120,7 +120,11 @@ impl WorkflowRun<'_> {
         match goal.on_failure.as_ref().unwrap_or(&self.definition.on_failure) {
             FailurePolicy::Skip => self.skip(number),
             FailurePolicy::Goal(_) => {
-                let iteration = self.iteration_of(number);
+                // The passes of a loop are its own, and its fallback runs in none of them.
+                let iteration = match goal.form {
+                    GoalForm::Loop { .. } => 0,
+                    _ => self.iteration_of(number),
+                };
                 self.set(number, GoalState::Replaced);
                 match self.graph.fallback(number) {
                     Some(fallback) => self.start(fallback, iteration),
@@ -224,6 +228,7 @@ impl WorkflowRun<'_> {
         for member in self.graph.beneath(number) {
             self.set(member, GoalState::Waiting);
             self.state.corrections.remove(&member);
+            self.state.reviewed.remove(&member);
         }
         if let Some(first) = first {
             self.start(first, iteration);

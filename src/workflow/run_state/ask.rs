@@ -8,7 +8,7 @@ use super::super::definition::{GoalId, Placed};
 use super::super::questions;
 use super::super::verdicts::SupervisorVerdict;
 use super::super::view::ViewValue;
-use super::{GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
+use super::{GivenCorrection, GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
 
 impl WorkflowRun<'_> {
     /// Builds the call with which a goal sends its question to the person `human`.
@@ -53,9 +53,16 @@ impl WorkflowRun<'_> {
     /// `about`, and `asked` depends on it. Last, `asked` runs again. If `about` was corrected too
     /// often, no goal runs again, and the goal `asked` fails.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
+        let reviewed = self.state.reviewed.remove(&about).unwrap_or_default();
         let given = self.state.corrections.entry(about).or_default();
-        given.push(text);
-        if given.len() > usize::try_from(limits::CORRECTIONS_CEILING).unwrap_or(usize::MAX) {
+        given.extend(reviewed.into_iter().flat_map(|(position, texts)| {
+            let review = Some(position);
+            texts.into_iter().map(move |text| GivenCorrection { review, text })
+        }));
+        given.push(GivenCorrection { review: None, text });
+
+        let by_people = given.iter().filter(|correction| correction.review.is_none()).count();
+        if by_people > usize::try_from(limits::CORRECTIONS_CEILING).unwrap_or(usize::MAX) {
             let reason =
                 format!("it was corrected more than {} times", limits::CORRECTIONS_CEILING);
             return self.fail(asked, GoalFailure::new("corrections-spent", reason));
@@ -67,7 +74,12 @@ impl WorkflowRun<'_> {
         };
         let again: Vec<_> = visible.into_iter().chain([asked]).filter(is_between).collect();
         let iteration = self.iteration_of(asked);
-        again.iter().for_each(|goal| self.start_over(*goal));
+        for goal in &again {
+            self.start_over(*goal);
+            if *goal != about {
+                self.forget_reviews(*goal);
+            }
+        }
 
         // A goal outside of lists starts by itself as soon as its dependencies have ended.
         let Some(membership) = self.graph.membership(about) else { return };
@@ -88,8 +100,24 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections that people gave to a goal, in order.
-    pub(super) fn corrections_of_people(&self, number: usize) -> &[String] {
-        self.state.corrections.get(&number).map(Vec::as_slice).unwrap_or_default()
+    /// Removes the corrections that verifiers and supervisors gave to a goal, because they may be
+    /// about items that the goal no longer has. Keeps the corrections by people.
+    fn forget_reviews(&mut self, number: usize) {
+        self.state.reviewed.remove(&number);
+        if let Some(given) = self.state.corrections.get_mut(&number) {
+            given.retain(|correction| correction.review.is_none());
+        }
+    }
+
+    /// Returns the corrections of a goal that a person has corrected, oldest first: those by
+    /// people, and those from reviews at the position `review` that were over by then.
+    pub(super) fn given_corrections(
+        &self,
+        number: usize,
+        review: usize,
+    ) -> impl Iterator<Item = &String> {
+        let given = self.state.corrections.get(&number).into_iter().flatten();
+        let given = given.filter(move |given| given.review.is_none_or(|own| own == review));
+        given.map(|given| &given.text)
     }
 }

@@ -10,7 +10,7 @@ use super::super::definition::{
 };
 use super::super::document::TaskDocument;
 use super::super::mapping;
-use super::super::typed_outputs::{agents_of, answer_of, prompt_of};
+use super::super::typed_outputs::{agents_of, generated_answer, prompt_of};
 use super::super::verdicts::{judgement_name, verdict_name};
 use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
@@ -26,8 +26,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the name of the payload with which an agent must answer the goal run `run`. Returns
-    /// `None` if the agent answers with text, or if no agent carries out the goal.
+    /// Returns the name of the payload with which an agent must answer the goal run `run`, or with
+    /// which a person must answer its question. Returns `None` if the agent answers with text, or
+    /// if the goal run calls a listener or a workflow. Also returns `None` for a question if the
+    /// run follows the rules of earlier versions.
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),
@@ -36,8 +38,10 @@ impl WorkflowRun<'_> {
         }
 
         let goal = self.graph.goal(self.subject(run))?;
-        let is_agents = !agents_of(goal).is_empty();
-        answer_of(self.definition, goal).filter(|_| is_agents)
+        let is_question =
+            matches!(goal.form, GoalForm::Ask { .. }) && !self.state.has_earlier_rules;
+        let has_answer = is_question || !agents_of(goal).is_empty();
+        generated_answer(self.definition, goal).filter(|_| has_answer)
     }
 
     pub(super) fn limits(&self, run: &GoalRun) -> RunLimits {
@@ -170,13 +174,16 @@ impl WorkflowRun<'_> {
         listener: &ListenerName,
     ) -> Result<Element, XPathError> {
         let view = self.run_view(run, &mapping::expressions(with))?;
-        mapping::payload(&view, with, name, listener)
+        mapping::payload(&view, with, name, listener, self.state.has_earlier_rules)
     }
 }
 
 /// Returns the judge of a loop, or of the branch at `position`, with the judge's prompt. Returns
 /// `None` if no judge decides the condition.
-fn judge_of(form: &GoalForm, position: usize) -> Option<(&Placed<ListenerName>, &Placed<String>)> {
+pub(in super::super) fn judge_of(
+    form: &GoalForm,
+    position: usize,
+) -> Option<(&Placed<ListenerName>, &Placed<String>)> {
     let condition = match form {
         GoalForm::Loop { until, .. } => until,
         GoalForm::Choose(branches) => branches.get(position)?.when.as_ref()?,

@@ -214,7 +214,7 @@ impl WorkflowRun<'_> {
         goal: &GoalDefinition,
         current: u32,
     ) -> Vec<IterationEntry> {
-        let is_shown = |member: usize| self.is_named(goal, member);
+        let is_shown = |member: usize| self.graph.shows(goal, member);
         let finished = self.state.passes.get(&owner).map(Vec::as_slice).unwrap_or_default();
         let mut iterations = Vec::new();
         for (number, pass) in (1u32..).zip(finished) {
@@ -245,14 +245,7 @@ impl WorkflowRun<'_> {
         let ended = self.graph.order().iter().copied();
         let ended =
             ended.filter(|number| visible.contains(number) && self.goal_state(*number).has_ended());
-        ended.filter(|number| self.is_named(goal, *number)).collect()
-    }
-
-    fn is_named(&self, goal: &GoalDefinition, shown: usize) -> bool {
-        match &goal.context {
-            Some(named) => named.iter().any(|id| self.graph.number(&id.value) == Some(shown)),
-            None => true,
-        }
+        ended.filter(|number| self.graph.shows(goal, *number)).collect()
     }
 
     fn entries(&self, number: usize, output: Option<&ViewValue>) -> Vec<ContextEntry> {
@@ -327,15 +320,20 @@ pub(super) fn body(value: &ViewValue) -> String {
         ViewValue::Several(runs) => {
             runs.iter().map(|run| body(&run.value)).collect::<Vec<_>>().join("\n")
         }
+        ViewValue::Elements(copies) => {
+            copies.iter().map(|copy| bare(copy).to_xml()).collect::<Vec<_>>().join("\n")
+        }
     }
 }
 
 /// Writes the answer of a person as text. If the answer has one field, the text is the value of
 /// this field. If it has several fields, the text has one line for each field. An answer with
-/// nested fields becomes XML.
+/// nested fields or with attributes becomes XML.
 fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
     let is_value = |element: &Element| element.children().next().is_none();
-    if !answer.children().all(is_value) {
+    let has_attributes = |element: &Element| !element.attributes.is_empty();
+    let is_nested = !answer.children().all(is_value);
+    if is_nested || has_attributes(answer) || answer.children().any(has_attributes) {
         return bare(answer).to_xml();
     }
 

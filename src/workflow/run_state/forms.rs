@@ -137,11 +137,12 @@ impl WorkflowRun<'_> {
         };
 
         let Some(progress) = self.progress(number) else { return };
-        if matches!(run.part, RunPart::Item(_)) {
-            progress.reviews.remove(&position);
-        }
         if matches!(goal.form, GoalForm::All { .. } | GoalForm::First { .. } | GoalForm::Each(_)) {
             progress.results.insert(position, result.clone());
+        }
+        if matches!(run.part, RunPart::Item(_)) {
+            let review = progress.reviews.remove(&position);
+            self.keep_reviews(number, review.map(|review| (position, review)));
         }
 
         match (&goal.form, result) {
@@ -276,7 +277,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     let element = match output {
         ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
         ViewValue::Payload(payload) => (**payload).clone(),
-        ViewValue::Several(_) => Element::local("output"),
+        ViewValue::Several(_) | ViewValue::Elements(_) => Element::local("output"),
     };
     let document = XPathDocument::of_payload(&element)?;
     document.evaluate(by).map(|value: XPathValue| value.to_text())

@@ -1,7 +1,7 @@
 //! Reviews of an output before it becomes a result: a verifier judges the output first, and then a
 //! supervisor.
 
-use super::super::definition::{GoalForm, ItemVerification};
+use super::super::definition::{AskForm, GoalForm, ItemVerification};
 use super::super::verdicts::SupervisorVerdict;
 use super::super::view::{ViewEntry, ViewValue};
 use super::context::body;
@@ -172,14 +172,38 @@ impl<'a> WorkflowRun<'a> {
     pub(super) fn corrections(&self, run: &GoalRun) -> Vec<String> {
         match run.kind {
             RunKind::Work | RunKind::Supervise => {
-                let mut corrections = self.corrections_of_people(run.goal).to_vec();
-                let review = self.review(run);
-                corrections
-                    .extend(review.into_iter().flat_map(|review| review.corrections.clone()));
-                corrections
+                let given = self.given_corrections(run.goal, position_of(run));
+                let review = self.review(run).into_iter();
+                given.chain(review.flat_map(|review| &review.corrections)).cloned().collect()
             }
             RunKind::Verify | RunKind::Judge(_) => Vec::new(),
         }
+    }
+
+    /// Keeps the corrections of reviews that are over, each with its position, if a person can
+    /// still correct the goal `number`. The document of the corrected goal shows them again.
+    pub(super) fn keep_reviews(
+        &mut self,
+        number: usize,
+        reviews: impl IntoIterator<Item = (usize, OutputReview)>,
+    ) {
+        let reviews = reviews.into_iter();
+        let corrections = reviews.map(|(position, review)| (position, review.corrections));
+        let is_corrected = |(_, corrections): &(usize, Vec<String>)| !corrections.is_empty();
+        let corrections: Vec<_> = corrections.filter(is_corrected).collect();
+        if !corrections.is_empty() && self.is_correctable(number) {
+            self.state.reviewed.entry(number).or_default().extend(corrections);
+        }
+    }
+
+    /// Whether a question lets a person correct the goal.
+    fn is_correctable(&self, number: usize) -> bool {
+        self.definition.goals.iter().any(|goal| match &goal.form {
+            GoalForm::Ask { form: AskForm::Verdict { about: Some(about) }, .. } => {
+                self.graph.number(&about.value) == Some(number)
+            }
+            _ => false,
+        })
     }
 
     pub(super) fn review(&self, run: &GoalRun) -> Option<&OutputReview> {

@@ -10,7 +10,8 @@ impl RunState {
     /// Converts the state of an earlier run to the initial state of its retry. The retry runs the
     /// goals `again`, all goals that depend on them, and all goals that have not ended. The retry
     /// keeps the results of all other goals. A goal that is a member of another goal, such as a
-    /// loop, is kept or runs again together with the outermost goal that contains it.
+    /// loop, is kept or runs again together with the outermost goal that contains it. A goal
+    /// outside of loops that runs again keeps the corrections by people.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
@@ -23,14 +24,25 @@ impl RunState {
             .collect();
 
         let is_kept = |goal: usize| keeps.get(goal).copied().unwrap_or_default();
-        let Self { input, goals, mut passes, mut corrections, is_over: _ } = self;
+        let Self { input, goals, mut passes, mut corrections, mut reviewed, .. } = self;
         let goals = goals.into_iter().enumerate();
         let goals =
             goals.map(|(number, goal)| if is_kept(number) { goal } else { GoalState::Waiting });
         let goals = goals.collect();
         passes.retain(|goal, _| is_kept(*goal));
-        corrections.retain(|goal, _| is_kept(*goal));
-        Self { input, goals, passes, corrections, is_over: false }
+        reviewed.retain(|goal, _| is_kept(*goal));
+        corrections.retain(|goal, given| {
+            let needs_are_kept = || graph.visible(*goal).into_iter().all(&is_kept);
+            if !is_kept(*goal) && !needs_are_kept() {
+                // The goal may have other items now.
+                given.retain(|correction| correction.review.is_none());
+            }
+            // A loop that runs again begins with its first pass.
+            is_kept(*goal) || graph.loop_of(*goal).is_none()
+        });
+        let has_earlier_rules = false;
+        let is_over = false;
+        Self { input, goals, passes, corrections, reviewed, has_earlier_rules, is_over }
     }
 }
 

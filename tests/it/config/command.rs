@@ -632,13 +632,19 @@ fn a_prompt_is_counted_against_its_window_and_its_largest_payload_is_named() {
 
 /// The sizes of the prompts, as `check --json` states them, and the exit code.
 fn prompt_sizes(config: &str, schema: &str) -> (Vec<serde_json::Value>, Option<i32>) {
+    let (summary, code) = check_summary(config, schema);
+    (summary["prompts"].as_array().unwrap().clone(), code)
+}
+
+/// The summary that `check --json` writes, and the exit code.
+fn check_summary(config: &str, schema: &str) -> (serde_json::Value, Option<i32>) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("organism.toml"), config).unwrap();
     std::fs::write(directory.path().join("tasks.xsd"), schema).unwrap();
     let output = organism(directory.path(), &["check", "--json"]);
     let summary: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    (summary["prompts"].as_array().unwrap().clone(), output.status.code())
+    (summary, output.status.code())
 }
 
 /// Schema of a payload `sum`, and of a payload `odd` for which no example can be generated.
@@ -666,6 +672,29 @@ fn a_prompt_is_compared_with_the_room_beside_an_answer() {
     let (sizes, code) = prompt_sizes(&config(19_900), TASKS);
     assert!(sizes[0]["tokens"].as_u64().unwrap() < 20_000, "{sizes:?}");
     assert_eq!(code, Some(78), "{sizes:?}");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_a_problem_at_its_agent() {
+    let config = |window: u32| {
+        format!(
+            "[organism]\nname = \"x\"\n[clients.desk]\npeers = [\"a\"]\n[models.m]\n\
+             provider = \"openai\"\nmodel = \"m\"\ncontext_window = {window}\n[agents.a]\n\
+             model = \"m\"\nschema = \"tasks.xsd\"\naccepts = [\"sum\"]\n"
+        )
+    };
+    let (roomy, _) = check_summary(&config(200_000), TASKS);
+    assert_eq!(roomy["ok"], true, "{roomy}");
+    assert_eq!(roomy["problems"], serde_json::json!([]), "{roomy}");
+
+    let (narrow, code) = check_summary(&config(600), TASKS);
+    assert_eq!(code, Some(78), "{narrow}");
+    assert_eq!(narrow["ok"], false, "{narrow}");
+    let problem = &narrow["problems"][0];
+    assert_eq!(problem["code"], "prompt-too-large", "{narrow}");
+    assert_eq!(problem["line"], 9, "{narrow}");
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.starts_with("the prompt of a does not fit: "), "{message}");
 }
 
 #[test]

@@ -206,6 +206,20 @@ fn a_run_whose_workflow_name_another_listener_has_ends() {
     house.verified();
 }
 
+#[test]
+fn the_budget_of_a_deleted_workflow_limits_its_open_runs() {
+    let limited = DEFINITION.replace("output = {", "tokens = 3\noutput = {");
+    let house = house(&with_workflow(&limited));
+    left_open(&house, 1);
+    house.write("organism.toml", without_workflow());
+    let running = house.run();
+    house.write("let-go", "");
+    let failed = until("the run has failed", || payloads(&house, "tour-failed").pop());
+    assert!(failed.contains("<code>budget-spent</code>"), "{failed}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 /// A workflow whose last goal fails until the recording has an answer of `critic`.
 const FAILING: &str = r#"
 [workflows.tour]

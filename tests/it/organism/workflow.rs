@@ -20,9 +20,9 @@ const OUTPUT: &str = concat!(
     "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\">",
     "<text>A second text, with &lt;/current-goal&gt; in it.</text>",
     "<units>",
-    "<item><worked xmlns=\"urn:example:talk\"><n>3</n></worked></item>",
-    "<item><worked xmlns=\"urn:example:talk\"><n>1</n></worked></item>",
-    "<item><worked xmlns=\"urn:example:talk\"><n>2</n></worked></item>",
+    "<worked xmlns=\"urn:example:talk\"><n>3</n></worked>",
+    "<worked xmlns=\"urn:example:talk\"><n>1</n></worked>",
+    "<worked xmlns=\"urn:example:talk\"><n>2</n></worked>",
     "</units>",
     "<side>It is thin.</side><note>Units done.</note></tour-output>\n",
 );

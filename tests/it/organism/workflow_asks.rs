@@ -148,6 +148,41 @@ fn a_form_on_the_terminal_asks_for_the_fields_of_its_question() {
 }
 
 #[test]
+fn an_answer_whose_goal_has_the_name_of_a_failure_is_no_failure() {
+    let config = CONFIG.replace("who = {", "who-failed = {").replace("who/name", "who-failed/name");
+    let house = house(&config);
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let answered = answer(&house, "who-failed", "<name>Ann</name>");
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    let released = answer(&house, "release", "<decision>continue</decision>");
+    assert_eq!(released.code, Some(0), "{released:?}");
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<name>Ann</name>"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_question_of_a_deleted_workflow_has_no_form_and_takes_a_file() {
+    let house = house(CONFIG);
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let question = open(&house, "who");
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("organism.toml", CONFIG.replace("decide", "other"));
+    let running = house.run();
+    let form = house.organism(&["answer", &question, "--form"]);
+    assert_eq!(form.code, Some(65), "{form:?}");
+    assert!(form.err.contains("name a file with the answer"), "{form:?}");
+    assert_eq!(answer(&house, "who", "<name>Ann</name>").code, Some(0));
+    open(&house, "release");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
 fn the_time_of_a_question_runs_while_a_person_decides() {
     let house = house(
         &CONFIG

@@ -71,6 +71,37 @@ fn tested(config: &str, case: &str) -> CommandOutput {
     house(config, case).organism(&["workflow", "test", "cases.toml"])
 }
 
+/// A workflow in which judges decide a loop and a choice, and a case of it.
+const JUDGED: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["tour"]
+models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
+agents.writer = { model = "voice" }
+
+[workflows.tour]
+input = { topic = "text" }
+output = "draft"
+[workflows.tour.goals]
+improve = { loop = ["draft"], until = { judge = "writer", prompt = "Good?" }, max = 2 }
+draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
+route = { choose = [{ when = { judge = "writer", prompt = "Too long?" }, run = ["cut"] }] }
+cut = { agent = "writer", prompt = "Cut it." }
+"#;
+
+const JUDGED_CASE: &str = r#"
+[case.answers]
+draft_1 = "A text."
+improve_1_judge = "<judgement>no</judgement>"
+draft_2 = "A better text."
+improve_2_judge = "<judgement>yes</judgement>"
+route_judge = "<judgement>no</judgement>"
+
+[case.expect]
+output = "A better text."
+goals.route = "skipped"
+never = ["cut"]
+"#;
+
 /// Returns the case with `to` in place of `from`.
 fn case_with(from: &str, to: &str) -> String {
     let case = format!("{HEAD}{ANSWERS}{EXPECT}");
@@ -192,6 +223,17 @@ fn a_call_without_an_answer_is_named() {
 
     let once = case_with("[\"<hold><n>4</n></hold>\", \"A text.\"]", "\"<hold><n>4</n></hold>\"");
     assert_fails(&tested(CONFIG, &once), &["`writer` is called at `draft` once more"]);
+}
+
+#[test]
+fn a_case_answers_for_judges_with_a_judgement() {
+    let case = format!("{HEAD}{JUDGED_CASE}");
+    let judged = tested(JUDGED, &case);
+    assert_eq!(judged.code, Some(0), "{judged:?}");
+
+    let text = case.replace("<judgement>yes</judgement>", "yes");
+    let parts = ["answer-refused", "the answer at `improve_2_judge` is refused"];
+    assert_fails(&tested(JUDGED, &text), &parts);
 }
 
 #[test]
@@ -390,6 +432,18 @@ fn a_claim_that_cannot_fail_is_refused() {
         let tested = tested(CONFIG, &format!("{HEAD}{ANSWERS}{never}"));
         assert_eq!(tested.code, Some(65), "{path}: {tested:?}");
     }
+}
+
+#[test]
+fn the_fallback_of_a_loop_is_called_in_no_pass() {
+    let config = JUDGED.replace("max = 2 }", "max = 2, on_failure = \"rescue\" }");
+    let config = config + "rescue = { agent = \"writer\", prompt = \"Rescue it.\" }\n";
+    let case = format!("{HEAD}{JUDGED_CASE}");
+    let fallback = tested(&config, &case.replace("[\"cut\"]", "[\"rescue\"]"));
+    assert_eq!(fallback.code, Some(0), "{fallback:?}");
+
+    let in_pass = tested(&config, &case.replace("[\"cut\"]", "[\"rescue_1\"]"));
+    assert_eq!(in_pass.code, Some(65), "{in_pass:?}");
 }
 
 #[test]

@@ -107,8 +107,8 @@ const TURNS: &[(&str, &str, &str)] = &[
 const OUTPUT: &str = concat!(
     "<grand-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/grand\">",
     "<view>It is thin.</view><chosen>Left.</chosen>",
-    "<units><item><worked xmlns=\"urn:example:talk\"><n>3</n></worked></item>",
-    "<item><worked xmlns=\"urn:example:talk\"><n>1</n></worked></item></units>",
+    "<units><worked xmlns=\"urn:example:talk\"><n>3</n></worked>",
+    "<worked xmlns=\"urn:example:talk\"><n>1</n></worked></units>",
     "<studies>First study.\nSecond study, again.</studies>",
     "<text>A second text.</text><polished>Polished.</polished><report>Two parts.</report>",
     "</grand-output>\n",

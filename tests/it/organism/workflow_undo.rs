@@ -144,6 +144,16 @@ fn a_person_gets_the_list_of_calls_that_were_not_undone() {
 }
 
 #[test]
+fn a_call_with_several_values_for_one_value_of_its_undo_is_listed() {
+    let several = "number = \"reply/number | request/n\"";
+    let house = house(&CONFIG.replace("number = \"reply/number\"", several));
+    let sent = send(&house, &[]);
+    assert_eq!(sent.out.matches("<why>several-selected</why>").count(), 3, "{sent:?}");
+    assert_eq!(ledger(&house), ["book 1", "book 2", "book 3", "charge 1"]);
+    house.verified();
+}
+
+#[test]
 fn without_such_a_person_the_list_stands_in_the_failed_result() {
     // The bank may not be asked twice, and what it was told cannot be taken back.
     let config = CONFIG

@@ -84,6 +84,14 @@ fn a_document_shows_an_answer_as_the_person_wrote_it() {
     let document = document_after(ask("q", verdict(None)), &answer);
     assert_eq!(body(&document), "decision: continue\ntext: Good &amp; cheap!");
 
+    // A text has no place for the attributes of a payload from a schema.
+    let priced = "<q><price currency=\"USD\">5</price></q>";
+    let document = document_after(form(&["price"]), priced);
+    let shown = "&lt;q&gt;&lt;price currency=\"USD\"&gt;5&lt;/price&gt;&lt;/q&gt;";
+    assert_eq!(body(&document), shown);
+    let document = document_after(form(&["price"]), "<q kind=\"net\"><price>5</price></q>");
+    assert!(body(&document).starts_with("&lt;q kind=\"net\"&gt;"), "{document}");
+
     let nested = "<q><part><name>a</name></part></q>";
     let document = document_after(form(&["part"]), nested);
     assert!(body(&document).starts_with("&lt;q&gt;&lt;part&gt;"), "{document}");
@@ -336,6 +344,94 @@ fn a_person_who_supervises_gets_the_output_and_the_corrections_so_far() {
 
         Look for gaps.</prompt><output goal="a">a plan</output><output goal="b">two &lt;/output&gt;</output><correction>a &lt; b</correction></b_supervisor>"#]]
     .assert_eq(&payload.to_xml());
+}
+
+/// Answers goal runs that start one after another with `outputs`. Returns the run after these
+/// answers, and the documents of agents up to then.
+fn answered<'a>(mut run: WorkflowRun<'a>, outputs: &[String]) -> (WorkflowRun<'a>, Vec<String>) {
+    let mut documents = Vec::new();
+    let mut steps = run.step(RunEvent::Started);
+    for output in outputs {
+        let [RunStep::Start { run: started, call, .. }] = steps.as_slice() else {
+            panic!("{steps:?}")
+        };
+        if let GoalCall::Agent { document, .. } = call {
+            documents.push(document.clone());
+        }
+        let output = match Element::read(output) {
+            Some(payload) => ViewValue::Payload(Box::new(payload)),
+            None => ViewValue::Text(output.clone()),
+        };
+        steps = run.step(RunEvent::Completed { run: started.clone(), output });
+    }
+    (run, documents)
+}
+
+fn correction(document: &str) -> &str {
+    let (_, rest) = document.split_once("<correction source=\"supervisor\">\n").unwrap_or_default();
+    rest.split_once("\n</correction>").map_or("", |(text, _)| text)
+}
+
+#[test]
+fn a_person_corrects_a_goal_that_its_supervisor_has_corrected() {
+    let goals = vec![supervised(agent("a", "Write.")), ask("q", verdict(Some("a")))];
+    let definition = workflow(goals);
+    let (graph, _) = GoalGraph::new(&definition);
+    let run = WorkflowRun::new(&definition, &graph, input());
+    let outputs = [
+        "one".to_owned(),
+        answer_payload("correct", "shorter"),
+        "two".to_owned(),
+        answer_payload("continue", ""),
+        answer_payload("correct", "plainer"),
+        "three".to_owned(),
+        answer_payload("continue", ""),
+        answer_payload("stop", ""),
+    ];
+    let (run, documents) = answered(run, &outputs);
+    let corrections: Vec<_> = documents.iter().map(|document| correction(document)).collect();
+    assert_eq!(corrections, ["", "shorter", "shorter\n\nplainer"]);
+
+    // A retry that runs the goal again keeps them, too.
+    let state = run.into_state().taken_over(&graph, &[0]);
+    let run = WorkflowRun::resumed(&definition, &graph, state);
+    let (_, documents) = answered(run, &["four".to_owned()]);
+    assert_eq!(correction(&documents[0]), "shorter\n\nplainer");
+}
+
+#[test]
+fn a_person_corrects_all_items_and_a_supervisor_each_alone() {
+    let target = GoalTarget::Agent { agent: name("writer"), prompt: text("Study {{item}}.") };
+    let each = EachItem {
+        items: text("input/topic"),
+        target,
+        max_items: 2,
+        concurrency: 1,
+        on_item_failure: ItemFailure::Stop,
+        verify: None,
+        role: None,
+    };
+    let study = supervised(goal("study", GoalForm::Each(Box::new(each))));
+    let definition = workflow(vec![study, ask("q", verdict(Some("study")))]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let input = Element::read("<test><topic>x</topic><topic>y</topic></test>");
+    let run = WorkflowRun::new(&definition, &graph, input.expect("it is one element"));
+    let go_on = answer_payload("continue", "");
+    let outputs = [
+        "x".to_owned(),
+        answer_payload("correct", "only x"),
+        "x again".to_owned(),
+        go_on.clone(),
+        "y".to_owned(),
+        go_on.clone(),
+        answer_payload("correct", "both"),
+        "x for the third time".to_owned(),
+        go_on,
+        "y again".to_owned(),
+    ];
+    let (_, documents) = answered(run, &outputs);
+    let corrections: Vec<_> = documents.iter().map(|document| correction(document)).collect();
+    assert_eq!(corrections, ["", "only x", "", "only x\n\nboth", "both"]);
 }
 
 #[test]

@@ -240,6 +240,88 @@ fn an_input_cannot_choose_where_a_call_goes() {
     }
 }
 
+/// The payload that a goal sends to the listener `back` for two lines of input, or the failure of the
+/// goal.
+fn sent(with: Mapping) -> String {
+    let target = GoalTarget::Listener {
+        listener: name("back"),
+        payload: Some(placed(PayloadName::new("urn:back", "order"))),
+        with,
+    };
+    let definition = workflow(vec![goal("back", GoalForm::Run(target))]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let lines = "<test><line>A</line><line>B</line></test>";
+    let input = Element::read(lines).expect("it is one element");
+    let mut run = WorkflowRun::new(&definition, &graph, input);
+    match run.step(RunEvent::Started).into_iter().next() {
+        Some(RunStep::Start { call: GoalCall::Payload { payload, .. }, .. }) => payload.to_xml(),
+        Some(RunStep::Fail { failure, .. }) => format!("{}: {}", failure.code, failure.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_selected_node_becomes_a_child_of_the_payload() {
+    let field = |key: &str, expression: &str| {
+        sent(Mapping::Fields(vec![(key.to_owned(), text(expression))]))
+    };
+    assert_eq!(
+        field("line", "input/line"),
+        "<order xmlns=\"urn:back\"><line>A</line><line>B</line></order>"
+    );
+    assert_eq!(field("line", "input/nothing"), "<order xmlns=\"urn:back\"/>");
+    assert_eq!(
+        field("line", "count(input/line)"),
+        "<order xmlns=\"urn:back\"><line>2</line></order>"
+    );
+    assert_eq!(field("@line", "input/line[2]"), "<order xmlns=\"urn:back\" line=\"B\"/>");
+}
+
+#[test]
+fn an_attribute_and_a_whole_payload_take_one_node() {
+    let attribute = Mapping::Fields(vec![("@line".to_owned(), text("input/line"))]);
+    assert_eq!(
+        sent(attribute),
+        "bad-expression: input/line selects 2 nodes, and `@line` takes one"
+    );
+    let whole = Mapping::Element(text("input/line"));
+    assert_eq!(sent(whole), "bad-expression: input/line selects 2 nodes, and a payload is one");
+}
+
+#[test]
+fn a_context_that_names_a_loop_shows_its_members() {
+    let mut end = agent("end", "x");
+    end.context = Some(vec![id("improve")]);
+    let goals = vec![
+        agent("plan", "x"),
+        repeated("improve", &["draft", "judge"], "true()", 2, LoopEnd::Continue),
+        agent("draft", "x"),
+        agent("judge", "x"),
+        end,
+    ];
+    let found = documents(&workflow(goals), &[]);
+    let (label, document) = found.last().expect("end has a document");
+    assert_eq!(label, "end");
+    assert!(document.contains("<goal id=\"draft\">"), "{document}");
+    assert!(document.contains("<goal id=\"judge\">"), "{document}");
+    assert!(!document.contains("<goal id=\"plan\">"), "{document}");
+}
+
+#[test]
+fn a_dry_run_follows_the_needs_of_goals() {
+    let mut report = agent("report", "Report.");
+    report.needs = Some(vec![id("scan")]);
+    let mut scan = agent("scan", "Scan.");
+    scan.needs = Some(Vec::new());
+    let mut beside = agent("beside", "x");
+    beside.needs = Some(Vec::new());
+
+    let shown = dry_run(&workflow(vec![report, scan, beside]), &input());
+    let titles: Vec<_> = shown.iter().map(|document| document.title.as_str()).collect();
+    assert_eq!(titles, ["scan", "report", "beside"]);
+    assert!(shown[1].text.contains("[output of scan]"), "{}", shown[1].text);
+}
+
 #[test]
 fn a_key_with_a_namespace_names_a_child_of_that_namespace() {
     let fields = [

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use organism::workflow::*;
 
-use super::script::{agent, check, goal, id, repeated, xpath};
+use super::script::{agent, check, goal, id, name, repeated, text, xpath};
 
 #[test]
 fn goals_run_in_the_order_of_the_file() {
@@ -127,6 +127,68 @@ fn a_loop_runs_until_its_condition_holds() {
         start draft_3
         start critique_3
         fail improve: iterations-spent
+    "#]],
+    );
+}
+
+/// An `each` whose list is empty. It ends at once.
+fn empty(goal_id: &str) -> GoalDefinition {
+    let target = GoalTarget::Agent { agent: name("writer"), prompt: text("x") };
+    let each = EachItem {
+        items: text("input/none"),
+        target,
+        max_items: 1,
+        concurrency: 1,
+        on_item_failure: ItemFailure::Stop,
+        verify: None,
+        role: None,
+    };
+    goal(goal_id, GoalForm::Each(Box::new(each)))
+}
+
+#[test]
+fn a_failed_run_begins_no_further_pass_of_a_loop() {
+    let after_first = |goal_id, members: &[&str], max| {
+        let mut repeated = repeated(goal_id, members, "false()", max, LoopEnd::Fail);
+        repeated.needs = Some(vec![id("a")]);
+        repeated
+    };
+    // In the first pass of `other`, `list` has no output yet, so `late` does not run.
+    let branch = ChooseBranch {
+        when: Some(xpath("list")),
+        run: vec![id("late")],
+        place: PlaceId::default(),
+    };
+    check(
+        vec![
+            agent("a", "x"),
+            after_first("short", &["nothing"], 2),
+            empty("nothing"),
+            after_first("other", &["pick", "list"], 3),
+            goal("pick", GoalForm::Choose(vec![branch])),
+            agent("late", "x"),
+            empty("list"),
+        ],
+        &[],
+        expect![[r#"
+        start a
+        fail short: iterations-spent
+    "#]],
+    );
+}
+
+#[test]
+fn the_fallback_of_a_loop_runs_in_no_pass() {
+    let mut improve = repeated("improve", &["draft"], "false()", 2, LoopEnd::Fail);
+    improve.on_failure = Some(FailurePolicy::Goal(id("by-hand")));
+    check(
+        vec![improve, agent("draft", "x"), agent("by-hand", "x")],
+        &[],
+        expect![[r#"
+        start draft_1
+        start draft_2
+        start by-hand
+        complete One(Text("ok"))
     "#]],
     );
 }

@@ -1,5 +1,7 @@
 //! Shipped cases of the examples, and cases that are written from the examples' runs.
 
+use super::super::bookings::{booking_listeners, copy_booker, ledger};
+use super::super::{House, until};
 use super::{Example, THREAD};
 
 /// Runs the case file `config/NAME/cases.toml`. Asserts that it has `cases` cases, and that all of
@@ -113,4 +115,61 @@ fn a_run_of_the_booking_becomes_a_case() {
 #[test]
 fn a_run_of_the_documents_becomes_a_case() {
     assert_run_becomes_a_case("documents", &["sort", "read_reader-3", "book"]);
+}
+
+const PARALLEL: &str = concat!(
+    r#"
+organism.name = "talk"
+clients.desk.peers = ["trip"]
+"#,
+    booking_listeners!(),
+    r#"
+[workflows.trip]
+input = { n = "text" }
+[workflows.trip.goals]
+pay = { needs = [], listener = "bank", payload = "charge", with = { n = "input/n" } }
+room = { needs = [], listener = "hotel", payload = "book", with = { n = "input/n" } }
+"#
+);
+
+#[test]
+fn a_run_that_cancels_a_call_under_way_becomes_a_case_that_passes() {
+    let house = House::with(PARALLEL);
+    assert_cancelled_room_becomes_a_case(&house, || ledger(&house).len() == 2);
+}
+
+#[test]
+fn a_run_that_cancels_a_call_before_its_approval_becomes_a_case_that_passes() {
+    let approved = PARALLEL.replace("attempts = 1", "attempts = 1\napproval = \"always\"");
+    let house = House::with(&approved);
+    assert_cancelled_room_becomes_a_case(&house, || {
+        let held = house.organism(&["approvals", "--json"]).json();
+        held.len() == 1 && ledger(&house).len() == 1
+    });
+}
+
+/// Begins a run, and lets its payment fail as soon as `is_under_way` returns true, so that the run
+/// cancels the booking of the room. Then writes a case from the run, and runs the case.
+fn assert_cancelled_room_becomes_a_case(house: &House, is_under_way: impl Fn() -> bool) {
+    copy_booker(house);
+    house.write("hold-charge-1", "");
+    house.write("hold-book-1", "");
+    let running = house.run();
+    let request = "<trip xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip\"><n>1</n></trip>";
+    let to_run = ["--new", THREAD, "--key", "once"];
+    house.send_text(request, &[&to_run[..], &["--no-wait"]].concat());
+    until("both calls are under way", || is_under_way().then_some(()));
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    let sent = house.send_text(request, &to_run);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    std::fs::remove_file(house.path("hold-book-1")).unwrap();
+    assert_eq!(running.stop(), Some(0));
+
+    let written = house.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let case = std::fs::read_to_string(house.path("cases.toml")).unwrap();
+    assert!(case.contains("\nroom = { fail = \"timeout\" }\n"), "{case}");
+    let tested = house.organism(&["workflow", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+    assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
 }

@@ -64,6 +64,48 @@ fn an_undo_waits_for_a_booking_under_way_and_cancels_what_else_is_open() {
     house.verified();
 }
 
+#[test]
+fn a_run_that_fails_starts_no_goal_that_became_ready_in_the_same_delivery() {
+    let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");
+    let lines = "lines = { needs = [\"first\"], each = \"input/n | first/number\", max_items = 1, \
+                 agent = \"writer\", prompt = \"{{item}}\" }\n";
+    let house = house(&with_goals(&format!("{FIRST}{pay}{lines}")));
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>lines</goal><code>too-many-items</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_eq!(ledger(&house), ["book 1", "cancel 1-1"]);
+    house.verified();
+}
+
+#[test]
+fn a_run_that_fails_starts_no_goal_after_a_pause_that_kept_both_results_back() {
+    let second = "second = { needs = [], listener = \"till\", payload = \"notify\", with = { n = \
+                  \"'7'\" } }\n";
+    let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");
+    let house = house(&with_goals(&format!("{FIRST}{second}{pay}")));
+    house.write("hold-book-1", "");
+    house.write("hold-notify-7", "");
+    house.write("refuse-notify", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    until("both are under way", || (ledger(&house).len() == 2).then_some(()));
+    let paused = house.organism(&["pause", "trip"]);
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    std::fs::remove_file(house.path("hold-book-1")).unwrap();
+    until("it is booked", || (messages(&house, "thread-result").len() == 1).then_some(()));
+    std::fs::remove_file(house.path("hold-notify-7")).unwrap();
+    until("both have ended", || (messages(&house, "thread-result").len() == 2).then_some(()));
+
+    let resumed = house.organism(&["resume", "trip"]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>second</goal><code>booking-failed</code>"), "{sent:?}");
+    assert!(!ledger(&house).contains(&"charge 1".to_owned()), "{:?}", ledger(&house));
+    assert_each_cancelled_once(&house, 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 /// The config with these goals of `trip`, and with a workflow `leg` that undoes its booking if the
 /// payment fails.
 fn with_undoing_leg(goals: &str) -> String {
@@ -146,6 +188,22 @@ fn a_run_whose_time_is_over_is_undone() {
 }
 
 #[test]
+fn a_run_whose_output_is_larger_than_a_payload_may_be_is_undone() {
+    let output = "output = { a = \"input/n\", b = \"input/n\", c = \"input/n\" }";
+    let config = with_goals(FIRST);
+    let config =
+        config.replace("on_failure = \"undo\"", &format!("on_failure = \"undo\"\n{output}"));
+    let house = house(&format!("limits.payload_bytes = 4096\n{config}"));
+    let long = "1".repeat(1_500);
+    let request = super::REQUEST.replace("<n>1</n>", &format!("<n>{long}</n>"));
+    let sent = house.send_text(&request, &["--new", "sess-travel00"]);
+    assert!(sent.out.contains("<goal>first</goal><code>too-large</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_eq!(ledger(&house), [format!("book {long}"), format!("cancel {long}-1")]);
+    house.verified();
+}
+
+#[test]
 fn an_undo_that_the_gate_refuses_is_listed_and_stops_no_other() {
     let undo = "number = \"reply/number\", remark = \"request/n\" }";
     let second = "second = { listener = \"hotel\", payload = \"book\", with = { n = \"'longer than a \
@@ -198,6 +256,29 @@ fn a_cancelled_booking_that_another_run_made_room_for_is_listed() {
     assert!(sent.out.contains("<why>cancelled</why>"), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn the_calls_that_an_undo_of_a_cancelled_run_would_cover_are_listed() {
+    let tell = "tell = { listener = \"till\", payload = \"notify\", with = { n = \"'7'\" } }\n";
+    let house = house(&with_goals(&format!("{FIRST}{tell}")));
+    house.write("hold-notify-7", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    until("it is booked", || ledger(&house).contains(&"notify 7".to_owned()).then_some(()));
+    let cancelled = house.organism(&["cancel", "sess-travel00"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    std::fs::remove_file(house.path("hold-notify-7")).unwrap();
+
+    let listed = house.organism(&["workflow", "show", "sess-travel00", "--json"]).json();
+    let [call] = listed.as_slice() else { panic!("{listed:?}") };
+    assert_eq!(call["payload"], "book", "{call}");
+    assert_eq!(call["why"], Json::Null, "{call}");
+    assert!(call["undo"].as_str().unwrap().contains("<number>1-1</number>"), "{call}");
+    let shown = house.organism(&["workflow", "show", "sess-travel00"]);
+    assert!(shown.out.contains("sess-travel00.first"), "{shown:?}");
+    assert_eq!(ledger(&house), ["book 1", "notify 7"]);
+    assert_eq!(running.stop(), Some(0));
 }
 
 /// Returns the states of a goal in the JSON lines that a command wrote, in order.

@@ -1,0 +1,67 @@
+//! Lists what an undo of a recorded run would cover, without undoing it.
+
+use std::sync::Arc;
+
+use crate::envelope::Message;
+use crate::ids::{CallId, ThreadId};
+use crate::thread::Fact;
+
+use super::call_fold::UndoSource;
+use super::calls_beneath::calls_beneath;
+use super::run_retry::RunRetry;
+use super::undo::{LeftCall, UndoTarget, plan};
+
+/// The calls beneath a run that an undo of the run would cover.
+#[derive(Debug, Clone, Default)]
+pub struct PlannedUndo {
+    /// The calls that an undo would take back, the newest first.
+    pub targets: Vec<UndoTarget>,
+    /// The calls whose effects an undo could not take back.
+    pub left: Vec<LeftCall>,
+}
+
+/// Lists what an undo of the run that `request` opened would cover, as of the record at the last
+/// position that `undo` may read. If the run is a retry, includes the calls of the runs before it.
+/// `messages` are all messages of the run's thread.
+///
+/// # Errors
+/// Returns the reason why the journal cannot be read.
+pub fn planned_undo(
+    request: &Message,
+    messages: &[Arc<Message>],
+    undo: UndoSource<'_>,
+) -> Result<PlannedUndo, String> {
+    let records = undo.archive.tree_records(undo.up_to)?;
+    let runs = runs_of(request, messages);
+    let facts = || records.iter().flat_map(|record| &record.facts);
+    let threads = facts().filter_map(|fact| match fact {
+        Fact::ThreadOpened { thread, bound: Some(call), .. } if runs.contains(call) => Some(thread),
+        _ => None,
+    });
+    let threads: Vec<&ThreadId> = threads.collect();
+    let mut accepted = facts().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message.id),
+        _ => None,
+    });
+    let last = accepted.next_back();
+    let calls = last.and_then(|last| calls_beneath(&records, &threads, last));
+    let Some((mut calls, up_to)) = calls else { return Ok(PlannedUndo::default()) };
+
+    undo.mark_handed_over(&mut calls, up_to)?;
+    let (mut targets, left) = plan(&calls, undo.rules);
+    targets.reverse();
+    Ok(PlannedUndo { targets, left })
+}
+
+/// Returns the call of the run that `request` opened, and the calls of the runs that it retries.
+fn runs_of(request: &Message, messages: &[Arc<Message>]) -> Vec<CallId> {
+    let mut runs = vec![CallId(request.id)];
+    let mut request = request;
+    while let Some(Ok(retry)) = RunRetry::read(request, &request.to) {
+        let earlier = messages.iter().find(|message| message.id == retry.run.0);
+        let Some(earlier) = earlier.filter(|_| !runs.contains(&retry.run)) else { break };
+        runs.push(retry.run);
+        request = earlier;
+    }
+    runs
+}
