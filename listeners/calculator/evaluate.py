@@ -15,6 +15,8 @@ DEPTH_MAX = 100
 #: Of a numerator or a denominator: about 3,600 decimal digits.
 BITS_MAX = 12_000
 ROUND_DIGITS_MAX = 1_000
+#: Digits shown of an exact value. Python writes no number with more than 4,300.
+DIGITS_MAX = 4_000
 #: Digits shown of a value that has no end, or is the root of no square.
 SIGNIFICANT_DIGITS = 30
 
@@ -43,7 +45,9 @@ class Value:
     def shown(self):
         """The value in decimal digits, and whether they are all of it."""
         if self.exact and _has_end(self.number.denominator):
-            return _all_digits(self.number), True
+            scaled, places = _without_point(self.number)
+            if abs(scaled) < 10**DIGITS_MAX:
+                return _pointed(scaled, places), True
         return _some_digits(self.number), False
 
 
@@ -236,13 +240,14 @@ def _has_end(denominator):
     return denominator == 1
 
 
-def _all_digits(number):
+def _without_point(number):
+    """All digits of a number as a whole number, and how many of them stand behind the point."""
     places, denominator = 0, number.denominator
     while denominator > 1:
         # A power of ten that the denominator divides is near: one step for each factor.
         places += 1
         denominator //= math.gcd(denominator, 10)
-    return _pointed(number.numerator * 10**places // number.denominator, places)
+    return number.numerator * 10**places // number.denominator, places
 
 
 def _some_digits(number):

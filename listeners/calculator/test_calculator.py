@@ -84,6 +84,15 @@ class Arithmetic(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(evaluate(text).shown(), (digits, exact))
 
+    def test_an_exact_value_with_more_digits_than_are_shown_is_rounded(self):
+        for text in ("0.5 ** 11000", "2 ** -11000", "-1 / 2 ** 11000", "10 ** 3000 + 0.5 ** 2000"):
+            with self.subTest(text):
+                digits, exact = evaluate(text).shown()
+                self.assertFalse(exact)
+                self.assertLess(len(digits), 4_000)
+        digits, _ = evaluate("0.5 ** 11000").shown()
+        self.assertEqual(digits, "0." + "0" * 3311 + "467786512921134062707655071301")
+
     def test_what_has_no_value_is_refused_with_a_reason_and_a_place(self):
         for text, reason, column in REFUSED:
             with self.subTest(text[:40]):

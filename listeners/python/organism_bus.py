@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 import traceback
-import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
 
-from organism_listener import UnwritableAnswer, escaped, quoted
+from organism_listener import (
+    UnreadableDelivery, UnwritableAnswer, escaped, parse_delivery, quoted)
 
 try:
     import nats
@@ -349,9 +349,9 @@ class Bus:
                 failed = _GONE if task.cancelled else None
                 if not failed:
                     headers, body = self._attend(task)
-            except UnwritableAnswer as reason:
+            except (UnreadableDelivery, UnwritableAnswer) as reason:
                 print(f"organism_bus: {reason}", file=sys.stderr, flush=True)
-                failed = (422, str(reason))
+                failed = (400 if isinstance(reason, UnreadableDelivery) else 422, str(reason))
             except BaseException as error:  # the caller waits for an answer to every delivery
                 traceback.print_exc()
                 failed = (500, f"{type(error).__name__}: {error}")
@@ -361,7 +361,7 @@ class Bus:
 
     def _attend(self, task):
         frame = task.frame(self._listener)
-        delivery = ET.fromstring(frame)
+        delivery = parse_delivery(frame)
         text, is_remembered = self._answer(delivery, frame, self._memory, task)
         if text is None:
             return {}, self._missing_memory(delivery).encode()
@@ -378,15 +378,22 @@ class Bus:
             print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
 
     async def _send_result(self, task, headers, body, failed):
-        try:
-            if failed is None:
-                return await self._publish(task.reply, headers, body)
-        except nats.errors.MaxPayloadError:
-            failed = (413, f"an answer of {len(body)} bytes, more than the server takes")
+        size = _message_bytes(headers, body)
+        if failed is None and size > self._client.max_payload:
+            failed = (413, f"an answer of {size} bytes, more than the server takes")
+        if failed is None:
+            return await self._publish(task.reply, headers, body)
         code, why = failed
         words = "".join(c if c.isprintable() else " " for c in why[:_WORDS_MAX])
         headers = {"Nats-Service-Error-Code": str(code), "Nats-Service-Error": words}
         await self._publish(task.reply, headers, b"")
+
+
+def _message_bytes(headers, body):
+    """The size of a message, as a server counts it. nats-py compares the body alone with the limit, and the
+    server closes the connection."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return len(body) + (len(f"NATS/1.0\r\n{lines}\r\n".encode()) if headers else 0)
 
 
 async def _end_tasks():

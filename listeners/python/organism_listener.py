@@ -39,6 +39,8 @@ _HEARTBEAT_SECONDS = 10
 _FRAME_BYTES_MAX = 16 << 20
 # What XML 1.0 cannot contain: control characters, two that are no characters, and half surrogate pairs.
 _NOT_XML = re.compile("[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
+# A number with an exponent, such as 5e-05, which `xs:decimal` does not have.
+_EXPONENT = re.compile("-?[0-9.]+[eE][-+]?[0-9]+")
 # Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
@@ -79,11 +81,11 @@ def stale_preview(reason):
 
 def element(name, text=None, attributes=None, children=()):
     """Creates an element with the name `{namespace}local`. It contains the text, and then the elements
-    in `children`."""
+    in `children`. Attributes without a value are left out."""
     if isinstance(text, (ET.Element, list, tuple)):
         raise NotAText(name, text)
-    made = ET.Element(name, {k: str(v) for k, v in (attributes or {}).items()})
-    made.text = None if text is None else str(text)
+    made = ET.Element(name, _texts_of(attributes or {}))
+    made.text = None if text is None else _text_of(text)
     made.extend(children)
     return made
 
@@ -92,10 +94,10 @@ def spawn(payload, label=None, bound=False, tokens=None, money=None, timeout=Non
     """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread
     is cancelled when this call ends. `tokens`, `money` and `timeout` (such as `PT10M`) are the most that
     it may use."""
-    limits = {"suggested_sub_id": label, "tokens": tokens, "money": money, "timeout": timeout}
-    attributes = {name: value for name, value in limits.items() if value is not None}
-    if bound:
-        attributes["bound"] = "true"
+    attributes = {
+        "suggested_sub_id": label, "tokens": tokens, "money": money, "timeout": timeout,
+        "bound": bool(bound) or None,
+    }
     return _core("spawn-thread", attributes, _core("initial-payload", {}, _answer(payload), True))
 
 
@@ -112,9 +114,26 @@ def wait(until="all"):
 def _core(local, attributes, inner="", is_within=False):
     """Creates a core payload with a prefix. A default namespace would change the payloads inside it."""
     bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
-    words = "".join(f" {key}={quoted(str(value))}" for key, value in attributes.items())
+    words = "".join(f" {key}={quoted(text)}" for key, text in _texts_of(attributes).items())
     start = f"c:{local}{bound}{words}"
     return f"<{start}>{inner}</c:{local}>" if inner else f"<{start}/>"
+
+
+def _texts_of(attributes):
+    """Attributes as texts. Attributes without a value are left out."""
+    return {name: _text_of(value) for name, value in attributes.items() if value is not None}
+
+
+def _text_of(value):
+    """A value as XML Schema writes it: `true` or `false`, and a number without an exponent."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if not isinstance(value, str) and _EXPONENT.fullmatch(text):
+        from decimal import Decimal  # only here, because it would delay each start
+
+        return format(Decimal(text), "f")
+    return text
 
 
 def _core_text(local, text):
@@ -401,6 +420,10 @@ def _answer(returned):
     return "".join(_answer(part) for part in returned)
 
 
+class UnreadableDelivery(Exception):
+    """A delivery cannot be parsed. A retry would fail in the same way, so the call ends (section 7)."""
+
+
 class UnwritableAnswer(Exception):
     """The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call
     ends (section 7)."""
@@ -416,8 +439,15 @@ class NotAText(UnwritableAnswer, TypeError):
             "children=[...]")
 
 
-def _writable(payloads):
-    """Returns the text of an answer if XML can contain it. NUL would end the frame."""
+def _writable(returned):
+    """Returns what a handler returned as the text of an answer, if XML can contain it. NUL would end the
+    frame."""
+    try:
+        payloads = _answer(returned)
+    except Exception as error:
+        raise UnwritableAnswer(
+            "the answer cannot be sent: return elements, texts or lists of these, and make the texts and "
+            f"attributes of elements strings ({type(error).__name__}: {error})") from error
     found = _NOT_XML.search(payloads)
     if found:
         raise UnwritableAnswer(
@@ -443,13 +473,15 @@ def _names(delivery):
 
 def _take_over():
     """Takes over standard input and standard output for frames. Everything that a handler prints goes
-    to the log. A program that a handler starts finds its standard input empty: it would otherwise take
-    the next frames, or wait for an end of input that does not come."""
+    to the log, line by line. A program that a handler starts finds its standard input empty: it would
+    otherwise take the next frames, or wait for an end of input that does not come."""
     source, sink = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
     os.dup2(2, 1)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
     return _Connection(source, sink)
 
 
@@ -469,8 +501,7 @@ def serve():
         if not connection.begin():
             return
         try:
-            delivery = ET.fromstring(frame)
-            answer = _frame(delivery, frame, memory, connection)
+            answer = _frame(frame, memory, connection)
         except Exception:
             _print_exception()
             sys.exit(1)
@@ -478,17 +509,32 @@ def serve():
         connection.write(answer)
 
 
-def _frame(delivery, frame, memory, connection):
-    """Returns the frame that answers a delivery. If the answer cannot be sent, the frame has the reason
-    in place of payloads, and the pump does not try again."""
+def _frame(frame, memory, connection):
+    """Returns the frame that answers a delivery. If the delivery cannot be parsed, or the answer cannot be
+    sent, the frame has the reason in place of payloads, and the pump does not try again."""
     try:
+        delivery = parse_delivery(frame)
         payloads, is_remembered = _answered(delivery, frame, memory, connection)
         if payloads is None:
             return missing_memory(delivery)
         return _bounded(_named(delivery, payloads, is_remembered))
-    except UnwritableAnswer as reason:
+    except (UnreadableDelivery, UnwritableAnswer) as reason:
         print(f"organism_listener: {reason}", file=sys.stderr, flush=True)
-        return _named(delivery, escaped(str(reason)), False)
+        return _named(_first_tag(frame), escaped(str(reason)), False)
+
+
+def parse_delivery(frame):
+    """The element of a delivery. The parser of Python knows only the names of the fourth edition of XML
+    1.0, and the pump admits those of the fifth."""
+    try:
+        return ET.fromstring(frame)
+    except ET.ParseError as error:
+        raise UnreadableDelivery(f"the delivery cannot be read: {error}") from None
+
+
+def _first_tag(frame):
+    """The first tag of a delivery, which the pump writes, as an element."""
+    return ET.fromstring(frame.partition(b">")[0] + b"/>")
 
 
 def _bounded(frame):
@@ -523,9 +569,11 @@ def _answered(delivery, frame, memory, connection):
     if handler is None:
         raise LookupError(f"no handler for {request.name}")
     returned = handler(request)
+    if hasattr(returned, "__next__"):
+        returned = list(returned)  # a handler with `yield` runs here, and may raise
     if returned is None and not request.cancelled:
         _warn_of_nothing(handler)
-    payloads = _writable(_answer(returned))
+    payloads = _writable(returned)
     return payloads, memory.put(delivery.get("call"), frames + [frame])
 
 
@@ -537,7 +585,11 @@ def _previewed(request):
               "its config", file=sys.stderr)
         return ""
     try:
-        return _shown(_previews[0](request))
+        text = _previews[0](request)
+        if text is None:
+            print("no preview: the handler for previews returned nothing", file=sys.stderr, flush=True)
+            return ""
+        return _shown(text)
     except Exception:
         _print_exception()
         return ""

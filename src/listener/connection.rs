@@ -120,15 +120,15 @@ impl KitConnection {
             let reason = format!(
                 "the answer cannot be sent: it has {bytes} bytes, and a frame has at most {max}"
             );
-            return self.answer_unwritable(call, attempt, &reason);
+            return self.answer_with_reason(call, attempt, &reason);
         }
 
         self.output.write(parts)
     }
 
-    /// Writes the reason why the answer of a handler cannot be sent, in place of its payloads. The
-    /// pump finds a text outside of any payload, and does not retry the call.
-    pub fn answer_unwritable(
+    /// Writes the reason why a call has no answer that can be sent, in place of payloads. The pump
+    /// finds a text outside of any payload, and does not retry the call.
+    pub fn answer_with_reason(
         &self,
         call: CallId,
         attempt: Attempt,

@@ -1,5 +1,6 @@
 //! A delivery as a handler gets it (docs/PROTOCOL.md, sections 3 and 5).
 
+use std::borrow::Cow;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -8,6 +9,9 @@ use std::time::Duration;
 use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::trace::TraceParent;
+use crate::xml::element::{Element, Node};
+use crate::xml::shape::QName;
+use crate::xml::write::XSI_NAMESPACE;
 
 use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
 use super::payload::{Preview, TypedPayload};
@@ -81,8 +85,34 @@ impl Received {
             let got = self.name.clone();
             return Err(ReadError::Name { expected, got });
         }
-        quick_xml::de::from_str(&self.payload)
+        quick_xml::de::from_str(&without_schema_attributes(&self.payload))
             .map_err(|source| ReadError::Content { name: self.name.clone(), source })
+    }
+}
+
+/// Returns a payload without the attributes that refer to its schema, such as `xsi:type`. A
+/// deserializer ignores namespaces, so it would read such an attribute as the attribute `type`. The
+/// attribute `xsi:nil` stays, because the deserializer handles it.
+fn without_schema_attributes(payload: &str) -> Cow<'_, str> {
+    let names = [":type", ":schemaLocation", ":noNamespaceSchemaLocation"];
+    if !names.iter().any(|name| payload.contains(name)) {
+        return Cow::Borrowed(payload);
+    }
+
+    let Some(mut root) = Element::read_document(payload) else { return Cow::Borrowed(payload) };
+    remove_schema_attributes(&mut root);
+    Cow::Owned(root.to_xml())
+}
+
+fn remove_schema_attributes(element: &mut Element) {
+    let is_kept =
+        |(name, _): &(QName, String)| name.namespace() != XSI_NAMESPACE || &*name.local == "nil";
+    element.attributes.retain(is_kept);
+
+    for node in &mut element.content {
+        if let Node::Element(child) = node {
+            remove_schema_attributes(child);
+        }
     }
 }
 

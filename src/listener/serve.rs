@@ -27,6 +27,10 @@ pub(super) enum HandlerFailure {
     /// The handler returned an error. The pump retries the call.
     #[error("{0}")]
     Failed(String),
+    /// The payload does not have the fields of the handler's type. A retry would fail in the same
+    /// way, so the call must end.
+    #[error("the payload cannot be read: {0}")]
+    UnreadablePayload(String),
     /// The answer of the handler cannot be sent. A retry would repeat the effects of the handler,
     /// so the call must end.
     #[error("the answer cannot be sent: {0}")]
@@ -74,7 +78,8 @@ impl Listener {
         E: Display,
     {
         let typed = move |request: &Request| {
-            let payload = request.read::<P>().map_err(|e| HandlerFailure::Failed(causes(&e)))?;
+            let payload = request.read::<P>();
+            let payload = payload.map_err(|e| HandlerFailure::UnreadablePayload(causes(&e)))?;
             reply_of(handler(payload, request))
         };
         self.handlers.insert(P::payload_name(), Box::new(typed));
@@ -116,7 +121,8 @@ impl Listener {
     /// retries the call. To report a failure to the caller, answer with a payload instead.
     ///
     /// If the answer of a handler cannot be sent, the call ends without a retry. Such an answer
-    /// contains a character that XML does not allow, or is too large.
+    /// contains a character that XML does not allow, or is too large. A call whose payload does not
+    /// have the fields of the handler's type ends in the same way.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -178,10 +184,10 @@ impl Listener {
                         let remembers = !request.asks_preview && request.remember(&mut memory);
                         connection.answer(call, attempt, &reply, remembers)
                     }
-                    Err(failure @ HandlerFailure::UnwritableAnswer(_)) => {
-                        connection.answer_unwritable(call, attempt, &failure.to_string())
-                    }
                     Err(failure @ HandlerFailure::Failed(_)) => return Err(failure.to_string()),
+                    Err(failure) => {
+                        connection.answer_with_reason(call, attempt, &failure.to_string())
+                    }
                 }
             } else {
                 connection.miss_memory(call, attempt)
@@ -201,7 +207,7 @@ impl Listener {
             handler.ok_or_else(|| HandlerFailure::Failed(format!("no handler for {name}")))?;
         let reply = handler(request).map_err(|failure| match failure {
             HandlerFailure::Failed(reason) => HandlerFailure::Failed(format!("{name}: {reason}")),
-            unwritable @ HandlerFailure::UnwritableAnswer(_) => unwritable,
+            other => other,
         })?;
 
         reply.check_characters().map_err(HandlerFailure::UnwritableAnswer)?;

@@ -1,5 +1,7 @@
 //! The payloads of `schema/code-search.xsd`.
 
+use std::num::IntErrorKind;
+
 use organism::listener::TypedPayload;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -149,20 +151,26 @@ payloads!(
 );
 
 /// Parses an `xs:boolean` in any of its four spellings. White space around the value is permitted,
-/// as the schema permits it.
+/// as the schema permits it. An empty element has the default of the schema, which is false.
 fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     let read = |text: String| match text.trim() {
         "true" | "1" => Ok(true),
-        "false" | "0" => Ok(false),
+        "false" | "0" | "" => Ok(false),
         other => Err(serde::de::Error::custom(format!("`{other}` is not a boolean"))),
     };
 
     text.map(read).transpose()
 }
 
-/// Parses an `xs:positiveInteger`, which may have a sign and white space.
+/// Parses an `xs:positiveInteger`, which may have a sign and white space. A number that is too
+/// large for the type becomes its largest value, because no file has as many lines.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
-    text.map(|text| text.trim().parse().map_err(serde::de::Error::custom)).transpose()
+    let read = |text: String| match text.trim().parse::<usize>() {
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(usize::MAX),
+        number => number.map_err(serde::de::Error::custom),
+    };
+
+    text.map(read).transpose()
 }

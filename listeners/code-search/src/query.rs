@@ -151,12 +151,13 @@ impl CodePattern {
         let tokens = tokens(source);
         let texts: Vec<&str> =
             tokens.iter().map(|range| source.get(range.clone()).unwrap_or_default()).collect();
+        let ends = ends(&texts);
         let mut found = Vec::new();
         let mut at = 0;
 
         while at < texts.len() {
             let mut steps = limits::QUERY_STEPS_MAX;
-            match fit(&self.0, &texts, at, &mut steps) {
+            match fit(&self.0, &texts, &ends, at, &mut steps) {
                 Some(end) => {
                     let last = tokens.get(end - 1).map_or(0, |range| range.end);
                     found.push(tokens.get(at).map_or(0, |range| range.start)..last);
@@ -176,46 +177,65 @@ fn is_hole_name(token: &str) -> bool {
 }
 
 /// Matches `parts` against the tokens `texts` from the index `at` on. Returns the index of the
-/// token after the match, or `None` if the tokens do not match. `steps` is the number of comparison
-/// steps that are left; if none is left, also returns `None`.
-fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
+/// token after the match, or `None` if the tokens do not match. `ends` are the [`ends`] of the
+/// tokens. `steps` is the number of comparison steps that are left; if none is left, also returns
+/// `None`.
+fn fit(
+    parts: &[PatternPart],
+    texts: &[&str],
+    ends: &[Option<usize>],
+    at: usize,
+    steps: &mut usize,
+) -> Option<usize> {
+    let past_one = |at: usize| ends.get(at).copied().flatten();
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };
     match part {
         PatternPart::Token(token) => {
             let here = texts.get(at)?;
-            if here == token { fit(rest, texts, at + 1, steps) } else { None }
+            if here == token { fit(rest, texts, ends, at + 1, steps) } else { None }
         }
-        PatternPart::One => fit(rest, texts, past_one(texts, at)?, steps),
+        PatternPart::One => fit(rest, texts, ends, past_one(at)?, steps),
         PatternPart::Any => {
             let mut end = at;
             loop {
-                if let Some(found) = fit(rest, texts, end, steps) {
+                if let Some(found) = fit(rest, texts, ends, end, steps) {
                     return Some(found);
                 }
-                end = past_one(texts, end)?;
+                end = past_one(end)?;
             }
         }
     }
 }
 
-/// Returns the index after the token at `at`. For an opening bracket, returns the index after its
-/// closing bracket. Returns `None` for a closing bracket, for an opening bracket that is never
-/// closed, and at the end of the tokens.
-fn past_one(texts: &[&str], at: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    for (index, token) in texts.iter().enumerate().skip(at) {
-        match *token {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.checked_sub(1)?,
-            _ => {}
+/// Returns for each token the index after it. For an opening bracket, this is the index after its
+/// closing bracket. A closing bracket, and an opening bracket that is never closed, have `None`.
+fn ends(texts: &[&str]) -> Vec<Option<usize>> {
+    let mut ends: Vec<_> = (1..=texts.len()).map(Some).collect();
+    let mut open = Vec::new();
+    let mut set = |index: usize, end| {
+        if let Some(place) = ends.get_mut(index) {
+            *place = end;
         }
-        if depth == 0 {
-            return Some(index + 1);
+    };
+
+    for (index, token) in texts.iter().enumerate() {
+        match *token {
+            "(" | "[" | "{" => {
+                set(index, None);
+                open.push(index);
+            }
+            ")" | "]" | "}" => {
+                set(index, None);
+                if let Some(opening) = open.pop() {
+                    set(opening, Some(index + 1));
+                }
+            }
+            _ => {}
         }
     }
 
-    None
+    ends
 }
 
 /// Splits text into tokens: words, strings on one line, and single other characters.
@@ -285,6 +305,20 @@ mod tests {
             ["fn now () -> Self {"]
         );
         assert_eq!(found("a + 1", "a+1; aa + 1; a + 12"), ["a+1"]);
+    }
+
+    #[test]
+    fn a_placeholder_is_one_whole_pair_of_brackets() {
+        assert_eq!(found("f $A", "f ) f (] f ((x)"), ["f (]"]);
+        assert_eq!(found("f ( $A", "f ((x) f ("), ["f ((x)"]);
+    }
+
+    /// The search for each closing bracket would take minutes.
+    #[test]
+    fn a_file_of_brackets_that_are_never_closed_is_searched_once() {
+        let begun = std::time::Instant::now();
+        assert_eq!(found("( $A x", &"( ".repeat(400_000)), Vec::<String>::new());
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30));
     }
 
     #[test]

@@ -411,7 +411,7 @@ class Bus {
     try {
       this.#publish(task.reply, answer.headers, answer.body);
     } catch (error) {
-      const isTooLarge = bytes + Buffer.byteLength(JSON.stringify(answer.headers)) > (this.#client.info?.max_payload ?? 0);
+      const isTooLarge = error instanceof errors.InvalidArgumentError;
       const reason = isTooLarge ? `an answer of ${bytes} bytes, more than the server takes` : reasonOf(error);
       log(reason);
       const { headers, body } = failed({ code: isTooLarge ? 413 : 500, reason });

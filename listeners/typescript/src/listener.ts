@@ -13,7 +13,7 @@ import type { Element } from "./xml.js";
  */
 export type Handler = (request: Request) => Answer | Promise<Answer>;
 
-/** Shows what one call would do. What it throws is logged, and no preview is given. */
+/** Shows what one call would do. What it throws is logged. Then, and if it returns nothing, no preview is given. */
 export type PreviewHandler = (request: Request) => string | Promise<string>;
 
 const PREVIEW_REQUEST = "{https://xml-pipeline.org/ns/envelope/v1}preview";
@@ -110,7 +110,12 @@ export class Listener {
       return "";
     }
     try {
-      return preview(await this.#previews(request));
+      const text: string | null | undefined = await this.#previews(request);
+      if (text === undefined || text === null) {
+        process.stderr.write("no preview: the handler for previews returned nothing\n");
+        return "";
+      }
+      return preview(text);
     } catch (error) {
       logTrace(error);
       return "";

@@ -29,6 +29,9 @@ pub const ANSWERS_KEPT: usize = 10_000;
 
 /// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
+/// Maximum bytes of the elements in an answer that name changed files. The same maximum applies to
+/// those that name sets of changes. Further elements are left out.
+pub const LIST_BYTES_MAX: usize = 96 << 10;
 /// Maximum time for computing a minimal diff. After this time, a faster algorithm computes the rest
 /// of the diff.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
@@ -61,6 +64,6 @@ pub const PACKAGE_BYTES_MAX: usize = 200;
 
 /// Asserts that an answer with a diff and file names fits into a payload, even if escaping makes
 /// five bytes of each byte.
-const _: () = assert!(DIFF_BYTES_MAX * 5 + (256 << 10) < PAYLOAD_BYTES_MAX);
+const _: () = assert!(DIFF_BYTES_MAX * 5 + LIST_BYTES_MAX * 2 + (64 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

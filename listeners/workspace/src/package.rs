@@ -11,11 +11,12 @@ struct PackageManager {
     names: PackageNameForm,
 }
 
-/// Permitted form of a package name. All forms permit letters, digits, `.`, `_`, `-` and a version.
-/// No form permits a URL or the path of a local file, because a URL or path could install packages
-/// from anywhere.
+/// Permitted form of a package name. All forms permit letters, digits, `.`, `_`, `-`, and a version
+/// after the name. No form permits a URL or the path of a local file, because a URL or path could
+/// install packages from anywhere.
 #[derive(Clone, Copy)]
 enum PackageNameForm {
+    /// A name without a slash. An extra in brackets may follow, as in `uvicorn[standard]`.
     Plain,
     /// The form `@scope/name`, or a name without a slash.
     Scoped,
@@ -61,9 +62,14 @@ const MANAGERS: &[PackageManager] = &[
     },
 ];
 
-/// Endings of file names. Package managers treat a name with such an ending as the path of a local
-/// file.
-const ARCHIVES: [&str; 6] = [".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"];
+/// Endings of file names. Package managers treat a name or version with such an ending as the path
+/// of a local file.
+const ARCHIVES: [&str; 18] = [
+    ".tar", ".gz", ".bz2", ".xz", ".lz", ".lzma", ".zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tlz",
+    ".zip", ".7z", ".whl", ".egg", ".gem", ".crate",
+];
+/// Characters between a name and the number of its version.
+const VERSION_MARKS: &str = "@~^<>=!";
 
 /// The command for a proposed installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,30 +112,50 @@ pub fn install(language: &str, list: &str) -> Result<InstallCommand, ActionFailu
     Ok(InstallCommand { packages, command })
 }
 
-fn is_name(text: &str, names: PackageNameForm) -> bool {
-    let is_version = |c: char| "@+~^<>=!*[]".contains(c);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let fits = |c: char| {
-        plain(c) || is_version(c) || (c == '/' && !matches!(names, PackageNameForm::Plain))
-    };
-    let name = match names {
-        PackageNameForm::Scoped => text.strip_prefix('@').unwrap_or(text),
-        _ => text,
+fn is_name(text: &str, form: PackageNameForm) -> bool {
+    let is_plain = matches!(form, PackageNameForm::Plain);
+    let scoped = text.strip_prefix('@').filter(|_| matches!(form, PackageNameForm::Scoped));
+    let whole = scoped.unwrap_or(text);
+    let end = whole.find(|c: char| c == '[' || VERSION_MARKS.contains(c)).unwrap_or(whole.len());
+    let (name, rest) = whole.split_at(end);
+    let extra = rest.strip_prefix('[').and_then(|inner| inner.split_once(']'));
+    let version = match extra {
+        Some((extra, version)) if is_plain && is_word(extra) => version,
+        _ => rest,
     };
 
     let parts: Vec<&str> = name.split('/').collect();
-    let slashes = match names {
+    let slashes = match form {
         PackageNameForm::Plain => parts.len() == 1,
-        PackageNameForm::Scoped => parts.len() == if text.starts_with('@') { 2 } else { 1 },
+        PackageNameForm::Scoped => parts.len() == if scoped.is_some() { 2 } else { 1 },
         PackageNameForm::Path => true,
     };
 
-    let is_file = ARCHIVES.iter().any(|end| text.to_ascii_lowercase().ends_with(end));
     text.len() <= limits::PACKAGE_BYTES_MAX
-        && !is_file
-        && text.chars().all(fits)
         && slashes
-        && parts.iter().all(|part| part.starts_with(|c: char| c.is_ascii_alphanumeric()))
+        && parts.into_iter().all(is_word)
+        && (version.is_empty() || is_version(version))
+        && !is_archive(name)
+        && !is_archive(version)
+}
+
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+/// Whether the text is a version with the marks before it, such as `==2.31.0` or `@^1.2`. A version
+/// never begins with a dot, because npm takes `@.directory` and `@..` for local directories.
+fn is_version(text: &str) -> bool {
+    let number = text.trim_start_matches(|c: char| VERSION_MARKS.contains(c));
+    number.len() < text.len()
+        && number.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '*')
+        && number.chars().all(|c| c.is_ascii_alphanumeric() || "._-+*!".contains(c))
+}
+
+fn is_archive(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ARCHIVES.iter().any(|end| text.ends_with(end))
 }
 
 /// The command as a person would type it.

@@ -52,7 +52,7 @@ pub fn changes(
 }
 
 /// Fails if other programs execute the file automatically.
-fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
+pub fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
     let Some(name) = self_running::find(place.names()) else { return Ok(()) };
     let message = format!(
         "`{place}` is dangerous to write: other programs run what they find in `{name}` by themselves. \

@@ -7,6 +7,7 @@ use organism::xml::shape::QName;
 use crate::command::{CommandOutcome, FinishedCommand};
 use crate::diff::UnifiedDiff;
 use crate::failure::{ActionFailure, FailureCode};
+use crate::limits;
 use crate::manifest::SetManifest;
 use crate::output::CommandOutput;
 use crate::package::{self, InstallCommand};
@@ -46,12 +47,12 @@ pub fn applied(
 pub fn changes(summary: Option<&str>, sets: &[SetManifest], diff: &UnifiedDiff) -> String {
     let mut changes = Element::new(QName::new(Some(WORKSPACE), "workspace-changes"));
     changes = summarised(changes, summary, None);
-    for set in sets {
+    let each = sets.iter().map(|set| {
         let child_element = child(WORKSPACE, "set").with_attribute("number", set.set.to_string());
-        changes = changes.with_child(summarised(child_element, set.summary.as_deref(), set.undoes));
-    }
+        summarised(child_element, set.summary.as_deref(), set.undoes)
+    });
 
-    with_diff(WORKSPACE, changes, diff).to_xml()
+    with_diff(WORKSPACE, with_list(changes, "sets", each), diff).to_xml()
 }
 
 /// Writes the answer `command-result`. `command` is `None` if the caller wrote the command itself
@@ -117,21 +118,43 @@ fn summarised(mut element: Element, summary: Option<&str>, undoes: Option<u64>) 
     element
 }
 
-fn with_diff(namespace: &str, mut element: Element, diff: &UnifiedDiff) -> Element {
-    for file in &diff.files {
-        let mut child_element = child(namespace, "file")
+fn with_diff(namespace: &str, element: Element, diff: &UnifiedDiff) -> Element {
+    let files = diff.files.iter().map(|file| {
+        let child_element = child(namespace, "file")
             .with_attribute("path", file.path.as_str())
             .with_attribute("change", file.word);
-        if let Some((added, removed)) = file.lines {
-            child_element = child_element
+        match file.lines {
+            Some((added, removed)) => child_element
                 .with_attribute("added", added.to_string())
-                .with_attribute("removed", removed.to_string());
+                .with_attribute("removed", removed.to_string()),
+            None => child_element,
+        }
+    });
+
+    let element = with_list(element, "files", files);
+    let child_element = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
+    element.with_child(child_element.with_text(diff.text.as_str()))
+}
+
+/// Appends as many of `children` as fit into [`limits::LIST_BYTES_MAX`]. If some do not fit, the
+/// attribute `count` states the number of all.
+fn with_list(
+    mut element: Element,
+    count: &str,
+    children: impl ExactSizeIterator<Item = Element>,
+) -> Element {
+    let total = children.len();
+    let mut bytes = 0;
+
+    for child_element in children {
+        bytes += child_element.to_xml().len();
+        if bytes > limits::LIST_BYTES_MAX {
+            return element.with_attribute(count, total.to_string());
         }
         element = element.with_child(child_element);
     }
 
-    let child_element = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
-    element.with_child(child_element.with_text(diff.text.as_str()))
+    element
 }
 
 fn output(name: &str, output: &CommandOutput) -> Element {

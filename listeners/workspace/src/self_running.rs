@@ -52,7 +52,8 @@ const FILES: &[&str] = &[
     ".gitmodules",
     ".gitconfig",
     "head",
-    // Files that a shell executes when it starts.
+    // Files that a shell executes when it starts. See also `FILE_BEGINNINGS`. The names that stand
+    // in both lists are also found by their short names.
     ".bash_aliases",
     ".bash_login",
     ".bash_logout",
@@ -162,6 +163,10 @@ const GIT_HOOKS: &[&str] = &[
     "update",
 ];
 
+/// Beginnings of file names. A write to a file whose name has such a beginning needs approval,
+/// because shells and their frameworks execute many files with such names.
+const FILE_BEGINNINGS: &[&str] = &[".bash", ".envrc.", ".z"];
+
 /// Endings of file names. A write to a file whose name has such an ending needs approval.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 
@@ -191,8 +196,8 @@ fn is_held_file(name: &str) -> bool {
     is_named(FILES)
         || is_named(GIT_HOOKS)
         || is_named(DIRECTORIES)
+        || FILE_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
         || FILE_ENDS.iter().any(|end| name.ends_with(end))
-        || name.starts_with(".envrc.")
 }
 
 /// Whether a file system may treat this name as the name of git's directory.
@@ -282,6 +287,10 @@ mod tests {
             ".envrc",
             "a/b/.EnvRC",
             ".envrc.local",
+            ".bash_extra",
+            "home/.BASH_completion",
+            ".zpreztorc",
+            ".zsh_aliases",
             ".vscode/tasks.json",
             "deep/.VSCODE/x/y",
             ".vscode",
@@ -318,6 +327,8 @@ mod tests {
             "a~1",
             "~",
             "env/rc",
+            ".zip.d/notes",
+            "bash_extra",
         ] {
             assert_eq!(find(&names(path)), None, "{path}");
         }

@@ -232,7 +232,8 @@ impl Workspace {
     }
 
     /// Returns the last set of changes that can be undone, with the changes that undo it. A set
-    /// cannot be undone if it was already undone, or if it is itself an undo.
+    /// cannot be undone if it was already undone, or if it is itself an undo. Fails if other
+    /// programs execute a file of the set automatically, unless every call is approved.
     fn planned_undo(
         &self,
         sets: &ChangeSets<'_>,
@@ -246,6 +247,9 @@ impl Workspace {
         };
 
         let changes = self.inverse(sets, &last)?;
+        if !self.approved {
+            changes.iter().try_for_each(|change| plan::hold(&change.place))?;
+        }
         Ok((last, changes))
     }
 

@@ -2,7 +2,7 @@
 //! is logged, and every process that the child started ends together with the child.
 
 use std::io;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,12 +13,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::children::{self, OwnedChild};
+use crate::children::OwnedChild;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
 
-use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
 /// Maximum time to wait for the last lines that an ended child has written to its standard error.
@@ -29,8 +28,9 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 pub(super) struct Child {
     process: tokio::process::Child,
     /// The child's entry in the register of child processes. While the entry exists,
-    /// [`children::reap_orphans`] does not collect the child's exit code. Rust drops fields in the
-    /// order of their declaration, so this field is declared after `process` and outlives it.
+    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. Rust
+    /// drops fields in the order of their declaration, so this field is declared after `process`
+    /// and outlives it.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -96,25 +96,14 @@ impl Child {
             .env_remove(URL_VARIABLE)
             .args(command_line)
             .envs(options.env.iter().map(|(key, value)| (key, value)))
-            .env("ORGANISM_LISTENER", options.listener.as_str())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A group of its own keeps the child from the terminal's signals: an interrupt drains
-            // the organism and must not kill its listeners at once.
-            .process_group(0)
-            .kill_on_drop(true);
-        if let Some(pump) = &options.pump {
-            command.env(PUMP_VARIABLE, pump.to_string());
-        }
-
+            .env("ORGANISM_LISTENER", options.listener.as_str());
         if let Some(directory) = &options.working_dir {
             command.current_dir(directory);
         }
 
         let failed = |source| SpawnError::Failed { program: program.to_owned(), source };
-        let started =
-            children::spawn(Some(&options.listener), || command.spawn(), tokio::process::Child::id);
+        let mark = options.pump.as_ref();
+        let started = launch::spawn_piped(&mut command, mark, Some(&options.listener));
         let (mut process, owned) = started.map_err(failed)?;
         let stdin = process.stdin.take();
         let stdout = process.stdout.take();

@@ -18,6 +18,9 @@ use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::mutant::mutant;
 
+/// Report that a listener is reachable again.
+const RETURNED: &str = "its process is running again";
+
 /// Command to an instance, the task that runs one process of a listener.
 #[derive(Debug)]
 pub(super) enum InstanceCommand {
@@ -47,6 +50,8 @@ struct DispatchState {
     /// entry is removed when the call's next delivery is handed over. So a retry of that delivery
     /// finds no entry, and is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
+    /// Whether the sink has a report that the listener left, and none of its return.
+    has_left: bool,
 }
 
 #[derive(Debug)]
@@ -96,6 +101,23 @@ impl Dispatch {
 
     fn state(&self) -> MutexGuard<'_, DispatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.state().has_left
+    }
+
+    /// Reports to the sink that the listener is reachable again, at once or when a child runs.
+    pub fn report_return(&self) {
+        let is_running = {
+            let mut state = self.state();
+            let is_running = state.instances.iter().any(|instance| instance.is_running);
+            state.has_left = !is_running;
+            is_running
+        };
+        if is_running {
+            self.sink.joined(&self.listener, RETURNED);
+        }
     }
 
     pub fn deliver(&self, delivery: Delivery) {
@@ -377,20 +399,20 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks this instance's child as running. If all instances of the listener were down before,
-    /// also reports to the sink that the listener is reachable again.
+    /// Marks this instance's child as running. If the listener had left, also reports to the sink
+    /// that the listener is reachable again.
     pub fn up(&self) {
-        let was_down = {
+        let has_returned = {
             let mut state = self.dispatch.state();
-            let was_down = state.down().is_some();
+            let has_returned = std::mem::take(&mut state.has_left);
             if let Some(instance) = state.instances.get_mut(self.instance) {
                 instance.down = None;
                 instance.is_running = true;
             }
-            was_down
+            has_returned
         };
-        if was_down {
-            self.dispatch.sink.joined(&self.dispatch.listener, "its process is running again");
+        if has_returned {
+            self.dispatch.sink.joined(&self.dispatch.listener, RETURNED);
         }
     }
 
@@ -411,6 +433,7 @@ impl InstanceHandle {
             }
             let is_down = state.down().is_some();
             let waiting = if is_down { state.empty_mailboxes() } else { Vec::new() };
+            state.has_left |= is_down;
             (is_down && !was_down, waiting)
         };
         if has_left {

@@ -16,11 +16,14 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::program;
-use crate::children;
+use super::{PUMP_VARIABLE, PumpMark};
+use crate::children::{self, OwnedChild};
+use crate::ids::ListenerName;
 
 /// Hidden subcommand of the `organism` program, used as
 /// `launch-listener PARENT PROGRAM ARGUMENTS…`.
@@ -109,6 +112,29 @@ fn has_verb(program: &Path) -> bool {
     });
 
     status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
+}
+
+/// Starts a child process with pipes for its standard streams, in a process group of its own. If
+/// the returned child is dropped, its process is killed. `mark` is the pump to which the process
+/// belongs, and `listener` the listener that it runs, if any.
+pub fn spawn_piped(
+    command: &mut Command,
+    mark: Option<&PumpMark>,
+    listener: Option<&ListenerName>,
+) -> io::Result<(Child, OwnedChild)> {
+    if let Some(mark) = mark {
+        command.env(PUMP_VARIABLE, mark.to_string());
+    }
+
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own keeps the child from the terminal's signals: an interrupt drains the
+        // organism and must not kill its processes at once.
+        .process_group(0)
+        .kill_on_drop(true);
+    children::spawn(listener, || command.spawn(), Child::id)
 }
 
 type LaunchJob = Box<dyn FnOnce() + Send>;

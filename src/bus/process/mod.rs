@@ -30,6 +30,7 @@ use crate::limits;
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
 pub(crate) use frame::ChildFrame;
+pub(crate) use launch::spawn_piped;
 pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
 pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{ProgramNotFound, find};
@@ -108,7 +109,8 @@ impl ProcessHost {
         let count = options.instances.max(1) as usize;
         let drain_timeout = options.drain_timeout;
         let options = Arc::new(options);
-        let (dispatch, handles) = Dispatch::new(options.listener.clone(), sink, count);
+        let listener = options.listener.clone();
+        let (dispatch, handles) = Dispatch::new(listener, sink, count);
         let instances = handles
             .into_iter()
             .map(|handle| runtime.spawn(instance::run(Arc::clone(&options), handle)))
@@ -136,6 +138,14 @@ impl Host for ProcessHost {
 
     fn cancel(&self, call: CallId, attempt: Attempt) {
         self.dispatch.cancel(call, attempt);
+    }
+
+    fn has_left(&self) -> bool {
+        self.dispatch.has_left()
+    }
+
+    fn report_return(&self) {
+        self.dispatch.report_return();
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -354,6 +354,7 @@ impl KitState {
             }
             let reply = handle(&request).map_err(|failure| match failure {
                 HandlerFailure::Failed(why) => (FAILED, why),
+                HandlerFailure::UnreadablePayload(_) => (BAD_REQUEST, failure.to_string()),
                 HandlerFailure::UnwritableAnswer(_) => (UNWRITABLE, failure.to_string()),
             })?;
             Ok((self.remember(request), reply.payloads().concat()))

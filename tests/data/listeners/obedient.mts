@@ -15,6 +15,9 @@ function count(text: string): number[] {
 
 function wouldDo(request: Request): string {
   const text = request.payload.text;
+  if (text === "unshown") {
+    return undefined as unknown as string;
+  }
   return text === "control" ? "would do \0" : `would do ${text}`;
 }
 

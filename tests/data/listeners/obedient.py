@@ -14,6 +14,8 @@ def done(text):
 
 def would_do(request):
     text = request.payload.text
+    if text == "unshown":
+        return None
     return "would do \0" if text == "control" else f"would do {text}"
 
 
@@ -65,6 +67,16 @@ def do(request):
         return done(len(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout))
     if word == "nested":
         return done(done("inner"))
+    if word == "five":
+        return 5
+    if word == "number":
+        unset = done("")
+        unset.text = 5
+        return unset
+    if word == "values":
+        attributes = {"none": None, "yes": True, "small": 5e-05}
+        return [listener.element(NS + "done", False, attributes),
+                listener.spawn(done(1e22), money=0.00005, bound=True)]
     if word == "control":
         return done("\0")
     if word == "huge":

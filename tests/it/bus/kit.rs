@@ -47,6 +47,28 @@ impl TypedPayload for Plain {
     const QUALIFIED: bool = false;
 }
 
+/// A payload whose attributes have the name of an attribute of XML Schema.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Kinded {
+    #[serde(rename = "@type", default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(rename = "item")]
+    item: KindedItem,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct KindedItem {
+    #[serde(rename = "@type", default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(rename = "$text")]
+    text: String,
+}
+
+impl TypedPayload for Kinded {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "kinded";
+}
+
 /// A payload that cannot be written, because a key of its map is no XML name.
 #[derive(Debug, Serialize, Deserialize)]
 struct Keyed {
@@ -189,13 +211,43 @@ fn an_error_of_a_handler_ends_the_listener_with_its_reason() {
     let mut served = Served::start(calculator);
     served.say(&delivery(&[&format!("<add xmlns=\"urn:calc\"><n>{}</n><n>1</n></add>", i64::MAX)]));
     assert_eq!(served.end(), Err("{urn:calc}add: too much to add".to_owned()));
+}
+
+/// A retry would fail in the same way. A text outside of any payload is not retried.
+#[test]
+fn a_payload_without_the_fields_of_its_type_is_answered_with_the_reason() {
     let mut served = Served::start(calculator);
     served.say(&delivery(&["<add xmlns=\"urn:calc\"><n>two</n></add>"]));
-    let reason = served.end().unwrap_err();
-    assert!(
-        reason.starts_with("{urn:calc}add: {urn:calc}add does not have the fields"),
-        "{reason}"
-    );
+    let frame = served.frame();
+    let text = frame.strip_prefix(&answer_to(CALL, "2.1")).unwrap();
+    let reason = "the payload cannot be read: {urn:calc}add does not have the fields of its type: ";
+    assert!(text.starts_with(reason), "{text}");
+    served.say(&delivery(&["<add xmlns=\"urn:calc\"><n>2</n></add>"]));
+    assert_eq!(served.hear(), "<sum xmlns=\"urn:calc\">2</sum>");
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn the_attributes_of_xml_schema_are_not_those_of_a_payload() {
+    let mut served =
+        Served::start(|| Listener::new().on(|kinded: Kinded, _: &Request| Ok::<_, String>(kinded)));
+    for instance in [
+        "http://www.w3.org/2001/XMLSchema-instance",
+        "http://www.w3.org/2001/XMLSchema&#45;instance",
+    ] {
+        let payload = |own: &str| {
+            format!(
+                "<kinded xmlns=\"urn:calc\" xmlns:x=\"{instance}\" x:type=\"t\"{own} \
+                 x:schemaLocation=\"urn:calc calc.xsd\"><item x:type=\"u\">1 &lt; 2</item></kinded>"
+            )
+        };
+        served.say(&delivery(&[&payload("")]));
+        let item = "<item>1 &lt; 2</item></kinded>";
+        assert_eq!(served.hear(), format!("<kinded xmlns=\"urn:calc\">{item}"));
+        served.say(&delivery(&[&payload(" type=\"own\"")]));
+        assert_eq!(served.hear(), format!("<kinded xmlns=\"urn:calc\" type=\"own\">{item}"));
+    }
+    assert_eq!(served.end(), Ok(()));
 }
 
 #[test]

@@ -55,6 +55,22 @@ fn a_program_that_a_python_handler_starts_finds_its_input_empty() {
     assert!(answers[1].contains(&long), "{}", answers[1].len());
 }
 
+/// A process that is killed writes nothing more.
+#[test]
+fn a_line_that_a_python_handler_prints_reaches_the_log_before_its_answer() {
+    let mut command = KitLanguage::Python.listener("obedient");
+    command.env("ORGANISM_LISTENER", "tested");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut kit = command.spawn().unwrap();
+    let mut input = kit.stdin.take().unwrap();
+    let mut answers = BufReader::new(kit.stdout.take().unwrap());
+    input.write_all(&delivery("print to the log")).unwrap();
+    assert!(answers.read_until(0, &mut Vec::new()).unwrap() > 0);
+    kit.kill().unwrap();
+    let killed = kit.wait_with_output().unwrap();
+    assert_eq!(text(&killed.stderr), "to the log\n");
+}
+
 /// A program that a handler starts gets the standard input of the listener.
 #[cfg(target_os = "linux")]
 #[test]
@@ -109,6 +125,49 @@ fn a_kit_answers_with_the_reason_where_it_cannot_send_an_answer_and_goes_on() {
     }
 }
 
+/// The gate admits names of the fifth edition of XML 1.0, and the parser of Python those of the
+/// fourth. A retry would fail in the same way.
+#[test]
+fn the_python_kit_answers_a_delivery_that_it_cannot_parse_with_the_reason_and_goes_on() {
+    for prefix in ["𐀀", "Ⰰ", "ⅰ", "ﬀ", "a‿"] {
+        let payload = format!("<{prefix}:do xmlns:{prefix}=\"urn:test\">echo x</{prefix}:do>");
+        let unreadable = (super::kit::delivery(&[&payload]) + "\0").into_bytes();
+        let output = output(KitLanguage::Python, &[unreadable, delivery("echo next")].concat());
+        let log = text(&output.stderr);
+        let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+        assert_eq!(frames.len(), 2, "{prefix}: {log}");
+        let reason = "attempt=\"2.1\">the delivery cannot be read: not well-formed";
+        assert!(frames[0].contains(reason), "{prefix}: {}", frames[0]);
+        assert!(frames[1].contains(&done("next")), "{prefix}: {}", frames[1]);
+        assert!(log.contains("the delivery cannot be read: "), "{prefix}: {log}");
+        assert!(output.status.success(), "{prefix}: {log}");
+    }
+}
+
+/// The handler has acted, as above.
+#[test]
+fn what_a_python_handler_returns_and_no_kit_can_write_is_answered_with_the_reason() {
+    let input = ["five", "number", "echo next"].map(delivery).concat();
+    let output = output(KitLanguage::Python, &input);
+    let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+    assert_eq!(frames.len(), 3, "{}", text(&output.stderr));
+    for frame in &frames[..2] {
+        assert!(frame.contains("\">the answer cannot be sent: return elements"), "{frame}");
+    }
+    assert!(frames[2].contains(&done("next")), "{frames:?}");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_python_kit_writes_values_as_xml_schema_does() {
+    let output = output(KitLanguage::Python, &delivery("values"));
+    let frame = text(&output.stdout);
+    let element = "<done xmlns=\"urn:test\" yes=\"true\" small=\"0.00005\">false</done>";
+    assert!(frame.contains(element), "{frame}");
+    assert!(frame.contains(" money=\"0.00005\" bound=\"true\">"), "{frame}");
+    assert!(frame.contains(&done("10000000000000000000000")), "{frame}");
+}
+
 /// An element is no text. It would become the text of a Python object.
 #[test]
 fn the_python_kit_refuses_an_element_as_the_text_of_an_element() {
@@ -134,6 +193,20 @@ fn a_kit_replaces_characters_in_a_preview_that_xml_cannot_contain() {
         let (_, payload) = frame.split_once("attempt=\"2.1\">").unwrap();
         let payload = payload.strip_suffix("</e:answer>\0").unwrap();
         assert_eq!(Digest::of(payload.as_bytes()), preview.digest(), "{language:?}");
+    }
+}
+
+#[test]
+fn a_handler_for_previews_that_returns_nothing_gives_no_preview() {
+    for language in KitLanguage::ALL {
+        let request = String::from_utf8(delivery("unshown")).unwrap();
+        let request = request.replace("e:delivery", "e:preview");
+        let output = output(language, request.as_bytes());
+        let frame = text(&output.stdout);
+        assert!(frame.ends_with("attempt=\"2.1\"></e:answer>\0"), "{language:?}: {frame}");
+        let log = text(&output.stderr);
+        assert_eq!(log, "no preview: the handler for previews returned nothing\n");
+        assert!(output.status.success(), "{language:?}");
     }
 }
 

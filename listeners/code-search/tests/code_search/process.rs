@@ -92,9 +92,18 @@ fn an_optional_value_may_be_written_in_every_form_its_type_has() {
     let tests = r"<query>assert</query><allow_tests>
         1 </allow_tests><path>.</path>";
     let lines = "<line> +2 </line><file_path>docs/guide.md</file_path><end_line>3</end_line>";
-    let got = answers(&[&element("search", tests), &element("extract", lines)]);
+    let default = "<query>assert</query><allow_tests/>";
+    let beyond = "<file_path>docs/guide.md</file_path><line>99999999999999999999999</line>";
+    let got = answers(&[
+        &element("search", tests),
+        &element("extract", lines),
+        &element("search", default),
+        &element("extract", beyond),
+    ]);
     assert!(got[0].contains("tests/login_test.py"), "{}", got[0]);
     assert!(got[1].contains("<text>\nIntro.\n</text>"), "{}", got[1]);
+    assert!(got[2].contains("total=\"0\""), "{}", got[2]);
+    assert!(got[3].contains("<code>bad-range</code>"), "{}", got[3]);
 }
 
 // T3

@@ -165,7 +165,7 @@ const TASKS: &str = ".vscode/tasks.json";
 
 /// Returns a payload that writes a file which other programs execute automatically. The pump holds
 /// every payload of this kind until a person has approved it.
-fn held(path: &str, body: &str) -> String {
+pub fn held(path: &str, body: &str) -> String {
     super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))
         .replace("/>", &format!(">{body}</replace-dangerous-file>"))
 }

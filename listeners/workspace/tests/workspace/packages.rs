@@ -30,6 +30,12 @@ fn a_proposal_shows_the_exact_command_of_its_language() {
             "requests==2.31.0, uvicorn[standard]",
             "python3 -m pip install --no-input requests==2.31.0 'uvicorn[standard]'",
         ),
+        (
+            "python",
+            "uvicorn[standard]==0.30, x~=1.4.*",
+            "python3 -m pip install --no-input 'uvicorn[standard]==0.30' 'x~=1.4.*'",
+        ),
+        ("node", "a@*, b@latest", "npm install --no-fund --no-audit 'a@*' b@latest"),
         ("rust", "serde", "cargo add serde"),
         ("go", "example.org/x/text@v0.3.0", "go get example.org/x/text@v0.3.0"),
         ("php", "vendor/name", "composer require --no-interaction vendor/name"),
@@ -74,10 +80,35 @@ fn what_is_no_name_of_a_package_is_refused() {
         "a&#10;b",
         "ä",
         "'",
+        "evil.tar",
+        "foo@.evil",
+        "foo@..",
+        "@s/foo@.evil",
+        "foo@1.tar",
+        "foo@",
+        "foo[x]",
     ];
 
     for name in names {
         let answer = room.ask(&propose("typescript", name));
+        assert_eq!(verdict(&answer), "bad-package", "{name}: {answer}");
+    }
+
+    let archives = [
+        "evil.tar",
+        "evil-1.0-py3-none-any.whl[x]",
+        "evil.zip[x]==1",
+        "evil==1.tar.gz",
+        "evil.tbz",
+        "evil.txz",
+        "evil.tlz",
+        "evil.tar.lz",
+        "evil.TAR.lzma",
+        "evil[x].whl",
+        "evil[x",
+    ];
+    for name in archives {
+        let answer = room.ask(&propose("python", name));
         assert_eq!(verdict(&answer), "bad-package", "{name}: {answer}");
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use workspace::Workspace;
 
+use super::escapes::held;
 use super::{Room, action, insert, options, own, replace, set, substring, value_in, verdict};
 
 fn undo(room: &Room) -> String {
@@ -133,6 +134,62 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     room.write("d/theirs", "y");
     assert_eq!(verdict(&undo(&room)), "changes-applied");
     assert_eq!(room.read("d/theirs"), "y");
+}
+
+/// To take back the change of a file that runs by itself writes this file without an approval.
+#[test]
+fn a_set_with_a_file_that_runs_by_itself_is_not_taken_back_without_approval() {
+    let room = Room::new();
+    room.write(".envrc", "echo old\n");
+    assert_eq!(verdict(&room.ask(&held(".envrc", "echo new"))), "changes-applied");
+    let preview = room.workspace.preview(&own("undo-changes", "")).unwrap();
+    assert!(format!("{preview:?}").contains("fail: dangerous"), "{preview:?}");
+    let answer = undo(&room);
+    assert_eq!(verdict(&answer), "dangerous");
+    assert!(value_in(&answer, "message").contains("`.envrc`"), "{answer}");
+    assert_eq!(room.read(".envrc"), "echo new");
+
+    let mut options = options(room.directory.path());
+    options.approved = true;
+    let approved = Workspace::open(&room.work(), options).unwrap();
+    let room = Room { workspace: approved, ..room };
+    assert_eq!(verdict(&undo(&room)), "changes-applied");
+    assert_eq!(room.read(".envrc"), "echo old\n");
+}
+
+/// Each `&` of a path takes five bytes in an answer.
+#[test]
+fn a_list_of_many_long_names_is_cut_visibly_so_that_the_answer_fits() {
+    let room = Room::new();
+    let directory = vec!["&amp;".repeat(200); 12].join("/");
+    let long = |n: usize| replace(&format!("{directory}/{n}"), "x");
+    let answer = room.ask(&set(&(0..100).map(long).collect::<Vec<_>>()));
+    let shown = room.ask(&own("show-changes", ""));
+    for answer in [answer, shown] {
+        assert!(answer.len() < organism::limits::PAYLOAD_BYTES_MAX, "{}", answer.len());
+        assert_eq!(value_in(&answer, "@files"), "100");
+        let listed = answer.matches("<file ").count();
+        assert!((1..100).contains(&listed), "{listed}");
+    }
+    assert_eq!(room.files().len(), 100);
+
+    let answer = room.ask(&replace("short", "x"));
+    assert_eq!(value_in(&answer, "@files"), "(none)");
+}
+
+/// A summary has up to 1,000 characters.
+#[test]
+fn a_list_of_many_sets_is_cut_visibly() {
+    let room = Room::new();
+    let summary = "&amp;".repeat(1_000);
+    for n in 1..=30 {
+        let attributes = format!("file_path='a' change_summary='{summary}'");
+        room.ask(&action("proposed_file_replace", &attributes, &n.to_string()));
+    }
+    let shown = room.ask(&own("show-changes", ""));
+    assert_eq!(value_in(&shown, "@sets"), "30");
+    let listed = shown.matches("<set ").count();
+    assert!((1..30).contains(&listed), "{listed}");
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn each_action_takes_its_own_attributes_and_body_and_no_others() {
         ("shell", "id='a' exec_dir='b'", "x"),
         ("str_replace", "path='a'", strings),
         ("create_file", "path='a'", ""),
+        ("changes-applied", "set='1' files='100'", "<diff/>"),
     ];
     for (name, attributes, content) in valid {
         assert_eq!(findings(&schemas, name, attributes, content), [""; 0], "{name} {attributes}");
