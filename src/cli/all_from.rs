@@ -11,6 +11,7 @@ use crate::thread::Decision;
 
 use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::{CommandExit, CommandFailure};
+use super::journal_target;
 use super::organism_reach::OrganismReach;
 
 /// The calls that wait for an approval in one thread and its subthreads, oldest first.
@@ -23,7 +24,7 @@ impl CallsOfThread {
     /// Finds the calls that wait for an approval in `thread` and its subthreads. Fails if no call
     /// waits.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
-        let thread = parse(thread)?;
+        let thread = journal_target::known(thread)?;
         let is_wanted = |call: &HeldCall| is_from(call, &thread);
         let mut waiting = decision::waiting_with_previews(data, usize::MAX, is_wanted)?;
         waiting.page.calls.retain(|call| is_from(call, &thread));
@@ -80,7 +81,7 @@ impl CallsOfThread {
                 if json {
                     DecisionOutput::of_message(id, ruled.as_ref()).print();
                 }
-                if let Some(refusal) = show(id, ruled, done) {
+                if let Some(refusal) = show_result(id, ruled, done) {
                     refused.get_or_insert(refusal);
                 }
             },
@@ -92,18 +93,13 @@ impl CallsOfThread {
 /// Prints the result of the decision on the call `message`, and returns `ruled`. If `ruled` is
 /// `None`, the decision was accepted, and the function prints `done`. Otherwise the decision was
 /// refused, and the function prints the refusal.
-fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
+pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),
         None => note!("{message}: {done}"),
     }
 
     ruled
-}
-
-pub fn parse(thread: &str) -> anyhow::Result<ThreadId> {
-    let parsed = ThreadId::parse(thread);
-    parsed.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
 /// Whether a call was made in this thread or in one of its subthreads.

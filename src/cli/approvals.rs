@@ -47,7 +47,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = journal_target::data_dir(&args.place)?;
-    let within = args.all_from.as_deref().map(all_from::parse).transpose()?;
+    let within = args.all_from.as_deref().map(journal_target::known).transpose()?;
     if args.watch {
         let config = ConfigArg { config: args.place.config };
         let decision = DecisionArgs { note: args.note, sign: args.sign, data: args.place.data };

@@ -1,7 +1,6 @@
 //! `organism approve`: approves a held call. The hash of the payload states exactly which payload
 //! is approved.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
@@ -10,6 +9,7 @@ use crate::limits;
 use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
+use super::confirmation;
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
@@ -122,7 +122,7 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
         "`{hash}` is too short for {option}: give at least the first {digits} digits of the SHA-256; \
          `organism approvals --all` shows it, and the whole command"
     );
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
+    Err(CommandFailure::usage(text).into())
 }
 
 /// Completes a hash that the user may have shortened, because a signature needs the full digest.
@@ -138,25 +138,16 @@ fn whole(hash: String, known: Option<Digest>) -> String {
 /// Asks the person to confirm. Fails if the person types anything but yes. Without a terminal, the
 /// error names the `options` that approve without a question.
 fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !confirmation::has_terminal() {
         let text = format!(
             "no terminal to show the payload: pass {options}, as `organism approvals` prints it"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
-    note_part!("{question} yes or no: ");
-    loop {
-        std::io::stderr().flush()?;
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line)?;
-        match line.trim() {
-            "yes" => return Ok(()),
-            answer if answer == "no" || read == 0 => {
-                let text = "not approved; it waits on";
-                return Err(CommandFailure::new(CommandExit::ApprovalPending, text).into());
-            }
-            _ => note_part!("say yes or no: "),
-        }
+    if confirmation::ask(question)? {
+        return Ok(());
     }
+    let text = "not approved; it waits on";
+    Err(CommandFailure::new(CommandExit::ApprovalPending, text).into())
 }

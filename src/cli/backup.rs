@@ -12,6 +12,7 @@ use crate::organism::{self, project};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::missing_in;
 use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let from_data = journal_target::data_dir(&args.place)?;
     let Some(from_state) = journal_target::state_dir(&args.place)? else {
         let text = "--data does not name the directory of the checkpoints: add --state DIR";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     };
 
     let data = args.directory.join("data");
@@ -41,6 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     let copies: Vec<_> = copies.collect();
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
+    note_missing(&from_data, &from_state)?;
     for (partition, journal, to) in copies {
         let copy = back_up(&journal, &from_state, &to, &state).map_err(journal_target::failed)?;
         print_backup(partition, &copy, args.json)?;
@@ -52,6 +54,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     Ok(CommandExit::Done.into())
+}
+
+/// Prints a note for each partition without a journal on this host, because the copy lacks it.
+/// Fails if this host had the journal and has lost it.
+fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
+    let missing = missing_in(data, Some(state))?;
+    if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {
+        let text = format!("{}; nothing was copied", lost.explanation());
+        return Err(CommandFailure::new(CommandExit::ChainBroken, text).into());
+    }
+    for missing in missing {
+        note!("note: not in the copy: {}", missing.explanation());
+    }
+    Ok(())
 }
 
 /// Fails if `directory` is a file, or if one of `copies`, the directories of the copied journals,
@@ -71,7 +87,7 @@ fn refuse_taken<'a>(
         "{taken}, and a backup overwrites nothing; nothing was copied. Name a directory that is new \
          or empty, such as one named after the day"
     );
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
+    Err(CommandFailure::usage(text).into())
 }
 
 fn print_backup(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
 use super::decision::{self, DecisionArgs, DecisionOutput};
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandExit;
 use super::journal_target;
 use super::startup::{self, ConfigArg};
 
@@ -32,8 +32,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
-    let usage = |e: crate::ids::IdError| CommandFailure::new(CommandExit::Usage, e.to_string());
-    let thread = ThreadId::parse(&args.thread).map_err(usage)?;
+    let thread = journal_target::known(&args.thread)?;
     if reach.starts_organism() {
         refuse_unknown(reach.data(), &thread)?;
     }

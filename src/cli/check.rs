@@ -8,7 +8,8 @@ use crate::agent::protocol::takes_report;
 use crate::agent::{FinalMode, attempt_completion};
 use crate::clock::Time;
 use crate::config::{
-    self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,
+    self, Config, ConfigEnvironment, ConfigProblem, ConfigProblems, ProblemCode, ProviderConfig,
+    StorageConfig,
 };
 use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use crate::journal::directory_problem;
@@ -58,14 +59,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
 
-            for size in sizes.iter().filter(|size| size.is_too_large()) {
-                note!(
-                    "\nerror: the prompt of {} does not fit: {}; let the agent's peers accept \
-                     fewer or smaller payloads, lower max_tokens of the model, or choose a model \
-                     with a larger window",
-                    size.agent,
-                    prompt(size)
-                );
+            for problem in problems(&config, &sizes).iter() {
+                note!("\nerror: {}", problem.on_one_line());
             }
 
             Ok(exit_of(&sizes).into())
@@ -88,6 +83,20 @@ fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
 
+/// Returns one problem for each agent whose prompt does not fit into the context window of its
+/// model.
+fn problems(config: &Config, sizes: &[PromptSize]) -> ConfigProblems {
+    let too_large = sizes.iter().filter(|size| size.is_too_large());
+    let problems = too_large.filter_map(|size| {
+        let place = config.agent_places.get(&size.agent)?;
+        let message = format!("the prompt of {} does not fit: {}", size.agent, prompt(size));
+        let help = "let the agent's peers accept fewer or smaller payloads, lower max_tokens of \
+                    the model, or choose a model with a larger window";
+        Some(ConfigProblem::new(ProblemCode::PromptTooLarge, place, message).help(help))
+    });
+    problems.collect()
+}
+
 /// Describes the size of an agent's prompt, and how many tokens the model's context window leaves
 /// for the prompt.
 fn prompt(size: &PromptSize) -> String {
@@ -106,8 +115,9 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, the
-/// directories on this machine, the next times of the schedules, and all notes and warnings.
+/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts with
+/// the problems of those that do not fit, the directories on this machine, the next times of the
+/// schedules, and all notes and warnings.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -136,6 +146,7 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
     });
     Ok(serde_json::json!({
         "ok": !sizes.iter().any(PromptSize::is_too_large),
+        "problems": problems(config, sizes).iter().collect::<Vec<_>>(),
         "file": config.file,
         "digest": config.digest,
         "project": config.project.path,

@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(at) = &args.at else {
         if args.place.data.is_some() {
             let text = "--data names a journal: add --at MOMENT, or name the config with --config";
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         let config = ConfigArg { config: args.place.config.clone() }.load_unbound()?;
         let shown = ShownConfig {

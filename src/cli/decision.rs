@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::audit::{self, CallPreviewView, HeldCall, HeldPage};
+use crate::config::Config;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index;
@@ -19,7 +20,7 @@ use crate::journal::{Error, partition_in, partitions_in};
 use crate::limits;
 use crate::organism::operator;
 use crate::service::signing::{self, OperatorSigner};
-use crate::service::{self, DecisionRequest, ServiceClient, ServiceTransport, SubmittedAnswer};
+use crate::service::{self, DecisionRequest, ServiceClient, SubmittedAnswer};
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::CommandFailure;
@@ -67,28 +68,32 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
 /// the calls wait for an approval or for an answer. Covers all partitions of this command's config.
-/// If the config has one partition or does not load, covers the journals in `data`. Queries the
-/// pump of each partition: through the organism on this machine or, with several partitions, over
+/// If the config has one partition or does not load, covers all partitions of the organism that
+/// runs on this machine or, if none runs, the journals in `data`. Queries the pump of each
+/// partition: through the organism on this machine or, with several partitions in the config, over
 /// NATS. If a pump does not respond, reads the partition's journal instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
     let config = organism_reach::partitioned_config(data);
-    let journals: Vec<_> = match &config {
-        Some(config) => {
-            let partitions = 0..config.partitions();
-            partitions.map(|partition| (Some(partition), partition_in(data, partition))).collect()
-        }
-        None => partitions_in(data),
-    };
+    let configured = config.as_ref().map(Config::partitions);
 
     let (client, mut refused) = match (runtime.block_on(socket.locate()), config) {
         (Err(error), _) => (None, Some(error)),
         (Ok(_), Some(config)) => (Some(ServiceClient::of_partitions(config, socket)), None),
-        (Ok(true), None) => {
-            (Some(ServiceClient::new(data, ServiceTransport::Socket(socket))), None)
-        }
+        (Ok(true), None) => match runtime.block_on(ServiceClient::of_running(data, socket)) {
+            Ok(client) => (Some(client), None),
+            Err(error) => (None, Some(error)),
+        },
         (Ok(false), None) => (None, None),
+    };
+    let partitions = configured.or_else(|| client.as_ref()?.partitions());
+    let journals: Vec<_> = match partitions {
+        Some(partitions) => {
+            let partitions = 0..partitions;
+            partitions.map(|partition| (Some(partition), partition_in(data, partition))).collect()
+        }
+        None => partitions_in(data),
     };
     let unqueried = refused.as_ref().map_or_else(
         || "no organism runs on this host, and no pump was queried".to_owned(),
@@ -230,9 +235,9 @@ pub(super) fn waiting_with_previews(
 }
 
 /// Waits until the journal of one partition has a new record, and updates `positions`, which
-/// contains the last known position of each journal. With several partitions in the config, the
-/// wait also ends after [`limits::PARTITIONED_WAIT_MAX`]. Returns false if no organism runs any
-/// more.
+/// contains the last known position of each journal. With several partitions, the wait also ends
+/// after [`limits::PARTITIONED_WAIT_MAX`], because this machine may not follow all of them. Returns
+/// false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -245,7 +250,8 @@ pub(super) fn wait_for_records(
         if has_grown { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
 
-    if organism_reach::partitioned_config(data).is_none() {
+    let is_divided = partitions_in(data).iter().any(|(partition, _)| partition.is_some());
+    if !is_divided && organism_reach::partitioned_config(data).is_none() {
         organism_reach::follow(data, on_recorded)?;
         return Ok(has_grown);
     }
@@ -383,7 +389,7 @@ pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
     hide_memory();
     OperatorSigner::load(path, || passphrase::of_key(path)).map_err(|error| {
         match error.downcast::<signing::Error>() {
-            Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
+            Ok(error) => CommandFailure::usage(error.to_string()).into(),
             Err(error) => error,
         }
     })

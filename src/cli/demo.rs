@@ -37,7 +37,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = config_file(args.config)?;
     if let Some(missing) = args.directory.as_deref().filter(|directory| !directory.is_dir()) {
         let text = format!("no directory {}", missing.display());
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let place = tempfile_directory()?;
@@ -75,7 +75,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let text = format!(
             "no ./{NAME} in this directory; run the command in the project, or pass --config FILE"
         );
-        CommandFailure::new(CommandExit::Usage, text).into()
+        CommandFailure::usage(text).into()
     })
 }
 

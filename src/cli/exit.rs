@@ -45,6 +45,11 @@ impl CommandFailure {
         Self { exit, message: message.into() }
     }
 
+    /// Makes the failure of a command that was called with unusable arguments.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(CommandExit::Usage, message)
+    }
+
     /// Makes a failure whose message was already printed.
     pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
@@ -153,9 +158,10 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::StreamVersion { .. }
         | Error::Unreadable { .. }
         | Error::ForeignJournal { .. } => CommandExit::InvalidData,
-        Error::InUse { .. } | Error::Full { .. } | Error::Unavailable { .. } => {
-            CommandExit::TryAgain
-        }
+        Error::InUse { .. }
+        | Error::StateInUse { .. }
+        | Error::Full { .. }
+        | Error::Unavailable { .. } => CommandExit::TryAgain,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             CommandExit::TryAgain
         }

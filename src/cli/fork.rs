@@ -129,7 +129,7 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
                 "`{text}` is no listener of this config whose calls a fork answers from the \
                  record: agents and workflows run anew in any case{near}"
             );
-            CommandFailure::new(CommandExit::Usage, text).into()
+            CommandFailure::usage(text).into()
         })
     });
     named.collect()
@@ -154,7 +154,7 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let Some(point) = found else {
         let text =
             format!("no fork can begin at {id}: {thread} has no request of a client up to there");
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     };
     let is_of_turn = point.turn.as_ref().is_some_and(|turn| {
         let MessageView { from, kind, position, .. } = &report.message;
@@ -180,7 +180,7 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
                 "{id} cannot be edited, because {why}: a fork can begin at {what} {taken} before it, and \
                  --edit replaces a client's request, or what an agent sent in a turn"
             );
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         note!("{why}, so the fork begins at {what} {taken} before it");
     }
@@ -204,7 +204,7 @@ fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
              `organism send --thread`",
             point.source.message
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     if let Some(path) = &args.edit {
         let text = String::from_utf8(startup::bytes(path)?).map_err(|_| {

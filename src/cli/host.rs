@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let web = listen(http).await?;
         let hosting = HostedAgents::start(config, &agents, args.keys.as_deref()).await?;
         if let Some(web) = &web {
-            web.set_health_source(hosting.watcher());
+            web.set_health_source(hosting.health());
             note!("health and metrics on http://{}", web.address());
         }
         note!("{name}: {names} hosted here; deliveries come over NATS");
@@ -84,7 +84,7 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
             "`--http {text}` is not a loopback address with a port: write for example \
              127.0.0.1:9465"
         );
-        CommandFailure::new(CommandExit::Usage, text).into()
+        CommandFailure::usage(text).into()
     })
 }
 

@@ -2,11 +2,8 @@
 //! command failures, and prints a note if the index lacks records.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Time;
 use crate::ids::Position;
@@ -15,7 +12,8 @@ use crate::journal::partitions_in;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::render::clean;
+use super::missing_partitions::noted_partitions_in;
+use super::render::{clean, progress_bar};
 use crate::audit::past_time;
 
 /// If an index lacks fewer records than this number, a command does not show the progress of
@@ -25,7 +23,10 @@ const PROGRESS_RECORDS: u64 = 20_000;
 /// Returns the journal directory for a query that reads a single journal: the journal of
 /// `partition`, or the only journal in `data`. Fails if no such journal exists.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
-    let journals = partitions_in(data);
+    let journals = match partition {
+        None => noted_partitions_in(data),
+        Some(_) => partitions_in(data),
+    };
     let found = match partition {
         None => match journals.as_slice() {
             [(_, directory)] => Some(directory.clone()),
@@ -50,7 +51,7 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
                 listed.join(", ")
             ),
         };
-        CommandFailure::new(CommandExit::Usage, text).into()
+        CommandFailure::usage(text).into()
     })
 }
 
@@ -61,7 +62,7 @@ pub fn read<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
 ) -> anyhow::Result<T> {
-    let bar = progress_bar();
+    let bar = progress_bar("indexing ", false);
     let mut begun = None;
     let mut progress = |done: u64, all: u64| {
         let first = *begun.get_or_insert(done);
@@ -128,7 +129,7 @@ pub fn read_all<T>(
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,
 ) -> anyhow::Result<Vec<T>> {
     let data = journal_target::data_dir(place)?;
-    let journals = partitions_in(&data);
+    let journals = noted_partitions_in(&data);
     journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
 }
 
@@ -139,7 +140,7 @@ pub fn read_partitions<T>(
     query: &mut dyn FnMut(u32, &mut IndexReader) -> Result<T, index::Error>,
 ) -> anyhow::Result<Vec<(u32, T)>> {
     let data = journal_target::data_dir(place)?;
-    let answers = partitions_in(&data).into_iter().map(|(partition, directory)| {
+    let answers = noted_partitions_in(&data).into_iter().map(|(partition, directory)| {
         let partition = partition.unwrap_or_default();
         Ok((partition, read(place, &directory, &mut |reader| query(partition, reader))?))
     });
@@ -149,21 +150,13 @@ pub fn read_partitions<T>(
 /// Returns the partitions whose journals `place` selects; only 0 if the organism has no partitions.
 pub fn partitions(place: &JournalTarget) -> anyhow::Result<Vec<u32>> {
     let data = journal_target::data_dir(place)?;
-    let journals = partitions_in(&data);
+    let journals = noted_partitions_in(&data);
     Ok(journals.into_iter().map(|(partition, _)| partition.unwrap_or_default()).collect())
 }
 
 /// Parses a time from the command line.
 pub fn moment(text: &str) -> anyhow::Result<Time> {
-    past_time::parse(text).map_err(|text| CommandFailure::new(CommandExit::Usage, text).into())
-}
-
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("indexing {bar:40} {pos}/{len} records, {eta} left");
-    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    past_time::parse(text).map_err(|text| CommandFailure::usage(text).into())
 }
 
 fn failed(place: &JournalTarget, data: &Path, error: index::Error) -> anyhow::Error {

@@ -46,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "`list` writes nothing to a directory; to write a workflow: organism init \
                  --workflow NAME {directory}"
             );
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         for workflow in shipped::WORKFLOWS {
             put_line!("{:12} {}", workflow.name, workflow.description);
@@ -116,7 +116,7 @@ fn unknown_workflow(name: &str) -> CommandFailure {
     let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
     let text =
         format!("no workflow `{name}` comes with organism{hint}; there are {}", names.join(", "));
-    CommandFailure::new(CommandExit::Usage, text)
+    CommandFailure::usage(text)
 }
 
 /// Refuses a directory that contains a file of the project, so that nothing is overwritten.
@@ -135,7 +135,7 @@ fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
         directory.display(),
         names.join(", "),
     );
-    Err(CommandFailure::new(CommandExit::Usage, message).into())
+    Err(CommandFailure::usage(message).into())
 }
 
 /// Prints the names of the written files, and the commands that the user can run next.

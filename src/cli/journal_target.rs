@@ -7,10 +7,11 @@ use crate::audit::{self, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, ProofSettings, StoredConfigError};
 use crate::ids::ThreadId;
 use crate::journal::sqlite::JournalReader;
-use crate::journal::{Error, partitions_in, unreadable};
+use crate::journal::{Error, unreadable};
 
 use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
+use super::missing_partitions::noted_partitions_in;
 use super::startup;
 
 #[derive(Debug, Default, clap::Args)]
@@ -90,7 +91,7 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
         let opened = JournalReader::open(&journal).map_err(|error| lost(place, &journal, error));
         Ok((partition.unwrap_or_default(), opened?))
     };
-    partitions_in(data).into_iter().map(open).collect()
+    noted_partitions_in(data).into_iter().map(open).collect()
 }
 
 /// Returns the failure of a command that could not open the journal in `data`. If the state
@@ -125,14 +126,13 @@ pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Ve
 
 /// Parses a thread id from the command line.
 pub fn known(text: &str) -> anyhow::Result<ThreadId> {
-    ThreadId::parse(text)
-        .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
+    ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
 /// Makes the failure for a valid thread id without any record in the journal.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
-    CommandFailure::new(CommandExit::Usage, message)
+    CommandFailure::usage(message)
 }
 
 /// Fails if no selected journal has a record of the thread.

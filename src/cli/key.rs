@@ -59,7 +59,7 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
             "`{key}` is not the public key of a host: give the 64 hexadecimal digits that \
              `organism key show` prints on that host"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     trust_key(&config.load_without_keys()?, key, note)?;

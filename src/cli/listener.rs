@@ -189,10 +189,7 @@ impl TestArgs {
         let mut requests = Vec::new();
         for path in &self.payload {
             let text = std::fs::read(path).map_err(|e| {
-                CommandFailure::new(
-                    CommandExit::Usage,
-                    format!("cannot read {}: {e}", path.display()),
-                )
+                CommandFailure::usage(format!("cannot read {}: {e}", path.display()))
             })?;
             let request = request(&text, schemas).map_err(|why| {
                 CommandFailure::new(CommandExit::InvalidData, format!("{}: {why}", path.display()))
@@ -208,7 +205,7 @@ impl TestArgs {
         if requests.is_empty() {
             let message =
                 "no payload to send: give --payload FILE, or --schema XSD and --accepts NAME";
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            return Err(CommandFailure::usage(message).into());
         }
 
         Ok(requests)
@@ -227,7 +224,7 @@ fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailu
         let message = format!(
             "no example of {name} can be generated from the schema; give one with --payload FILE"
         );
-        CommandFailure::new(CommandExit::Usage, message)
+        CommandFailure::usage(message)
     })
 }
 
@@ -265,8 +262,7 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
 
 /// Resolves a payload name: a full name, or a local name that occurs in the schemas exactly once.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
-    let name = PayloadName::parse(text)
-        .map_err(|e| CommandFailure::new(CommandExit::Usage, e.to_string()))?;
+    let name = PayloadName::parse(text).map_err(|e| CommandFailure::usage(e.to_string()))?;
     if schemas.names().next().is_none() || schemas.contains(&name) {
         return Ok(name);
     }
@@ -275,10 +271,9 @@ fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
 
     match (name.namespace.is_empty(), same.next(), same.next()) {
         (true, Some(only), None) => Ok(only.clone()),
-        (true, Some(one), Some(two)) => Err(CommandFailure::new(
-            CommandExit::Usage,
-            format!("`{text}` may be {one} or {two}; write it in full"),
-        )),
-        _ => Err(CommandFailure::new(CommandExit::Usage, format!("no schema defines {name}"))),
+        (true, Some(one), Some(two)) => {
+            Err(CommandFailure::usage(format!("`{text}` may be {one} or {two}; write it in full")))
+        }
+        _ => Err(CommandFailure::usage(format!("no schema defines {name}"))),
     }
 }

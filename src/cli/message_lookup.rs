@@ -41,23 +41,21 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
     }
 }
 
-fn usage(text: String) -> anyhow::Error {
-    CommandFailure::new(CommandExit::Usage, text).into()
-}
-
 fn malformed(id: &str) -> anyhow::Error {
-    usage(format!(
+    let text = format!(
         "`{id}` is no id of a message: write at least its first {} hexadecimal digits; `organism \
          search` and `organism thread --ids` show ids",
         MessageSelector::DIGITS_MIN
-    ))
+    );
+    CommandFailure::usage(text).into()
 }
 
 fn unknown(id: &str) -> anyhow::Error {
-    usage(format!(
+    let text = format!(
         "no message {id} is on record; `organism search` and `organism thread --ids` show ids, and \
          `organism search --kind refusal` what was refused"
-    ))
+    );
+    CommandFailure::usage(text).into()
 }
 
 /// Checks that the message that `id` selects cannot change, although the index still lacks some
@@ -83,5 +81,6 @@ pub fn check_selection(selector: &MessageSelector, id: &str, found: usize) -> an
 
 fn ambiguous(id: &str, candidates: &[IndexedMessage]) -> anyhow::Error {
     let rows = message_rows(&RenderOutput::stderr(false), candidates);
-    usage(format!("several messages begin with {}; write more digits of one:\n{rows}", id))
+    let text = format!("several messages begin with {id}; write more digits of one:\n{rows}");
+    CommandFailure::usage(text).into()
 }

@@ -65,7 +65,7 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
         found.ok_or_else(|| {
             let known: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
             let text = format!("no model `{name}`; the models are {}", known.join(", "));
-            CommandFailure::new(CommandExit::Usage, text).into()
+            CommandFailure::usage(text).into()
         })
     });
     found.collect()

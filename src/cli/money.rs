@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::envelope::Money;
 use crate::organism::unpriced_model;
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 
 /// Checks the amount of `--money`, which limits the cost of calls to the given models. Returns
 /// `None` without the option.
@@ -19,7 +19,7 @@ pub fn amount<'m>(
     config: &'m Config,
 ) -> anyhow::Result<Option<Money>> {
     let Some(amount) = given else { return Ok(None) };
-    let refused = |text: String| Err(CommandFailure::new(CommandExit::Usage, text).into());
+    let refused = |text: String| Err(CommandFailure::usage(text).into());
     if !(amount.is_finite() && amount >= 0.0) {
         return refused("--money takes an amount of 0 or more, such as 0.50".to_owned());
     }

@@ -122,7 +122,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
         }
         _ => {
             let message = format!("`{text}` is not a server; write for example --node a=10.0.0.1");
-            Err(CommandFailure::new(CommandExit::Usage, message).into())
+            Err(CommandFailure::usage(message).into())
         }
     }
 }

@@ -70,14 +70,14 @@ impl NewFiles {
             }
             if above.symlink_metadata().is_ok() {
                 let text = format!("{} is no directory; nothing was written", above.display());
-                return Err(CommandFailure::new(CommandExit::Usage, text).into());
+                return Err(CommandFailure::usage(text).into());
             }
             if above.ends_with("..") {
                 let text = format!(
                     "{} leads through a directory that is missing; nothing was written",
                     directory.display()
                 );
-                return Err(CommandFailure::new(CommandExit::Usage, text).into());
+                return Err(CommandFailure::usage(text).into());
             }
             missing.push(above);
         }

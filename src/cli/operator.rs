@@ -49,23 +49,19 @@ fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // Checked before a person invents a passphrase for nothing.
     if path.exists() {
         let text = format!("{} exists, and a key is never overwritten", path.display());
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let passphrase = passphrase::of_new_key(&path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let made = std::fs::DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(parent);
         made.map_err(|error| {
-            CommandFailure::new(
-                CommandExit::Usage,
-                format!("cannot make {}: {error}", parent.display()),
-            )
+            CommandFailure::usage(format!("cannot make {}: {error}", parent.display()))
         })?;
     }
 
     let signer = OperatorSigner::create(&path, &passphrase);
-    let signer =
-        signer.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+    let signer = signer.map_err(|error| CommandFailure::usage(error.to_string()))?;
 
     let login = this_user().login.filter(|login| ListenerName::parse(login).is_ok());
     let name = login.as_deref().unwrap_or("NAME");

@@ -44,7 +44,10 @@ impl OrganismReach {
                 let socket = socket_in(&config.data, Handshake::of(&config));
                 OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await
             }
-            Self::Running { data, handshake } => Ok(client_in(&data, handshake).into()),
+            Self::Running { data, handshake } => {
+                let socket = socket_in(&data, handshake);
+                Ok(ServiceClient::of_running(&data, socket).await?.into())
+            }
         }
     }
 

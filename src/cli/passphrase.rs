@@ -11,7 +11,7 @@ use crate::config::PASSPHRASE_FILE;
 use crate::limits;
 use crate::service::signing::read_private;
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 
 /// Reads the passphrase of the key in `path`.
 pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
@@ -23,11 +23,12 @@ pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let passphrase = read(&format!("new passphrase of {}: ", path.display()))?;
     let least = limits::PASSPHRASE_CHARS_MIN;
     if passphrase.chars().count() < least {
-        return Err(usage(format!("a passphrase has at least {least} characters")));
+        let text = format!("a passphrase has at least {least} characters");
+        return Err(CommandFailure::usage(text).into());
     }
 
     if is_typed() && *read("the same again: ")? != *passphrase {
-        return Err(usage("the two passphrases differ; no key was made".to_owned()));
+        return Err(CommandFailure::usage("the two passphrases differ; no key was made").into());
     }
 
     Ok(passphrase)
@@ -42,7 +43,7 @@ fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     let text = match std::env::var_os(PASSPHRASE_FILE) {
         Some(path) => {
             let text = read_private(Path::new(&path));
-            text.map_err(|error| usage(format!("{PASSPHRASE_FILE}: {error}")))?
+            text.map_err(|error| CommandFailure::usage(format!("{PASSPHRASE_FILE}: {error}")))?
         }
         None if is_typed() => hidden_line(prompt)?,
         None => line()?,
@@ -50,10 +51,11 @@ fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
 
     let passphrase = text.lines().next().unwrap_or_default();
     if passphrase.is_empty() {
-        return Err(usage(format!(
+        let text = format!(
             "no passphrase was given: type it at a terminal, name its file in {PASSPHRASE_FILE}, \
              or write it to standard input"
-        )));
+        );
+        return Err(CommandFailure::usage(text).into());
     }
 
     Ok(Zeroizing::new(passphrase.to_owned()))
@@ -94,8 +96,4 @@ impl Drop for HiddenInput {
         // The call fails if the terminal is gone, and then nothing needs to be restored.
         tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
     }
-}
-
-fn usage(text: String) -> anyhow::Error {
-    CommandFailure::new(CommandExit::Usage, text).into()
 }

@@ -4,7 +4,7 @@ use crate::config::StoredConfigError;
 use crate::ids::{ListenerName, ThreadId};
 use crate::organism::{PromptPreview, TurnOnRecord};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 use super::journal_target::{JournalTarget, failed_stored, readers_of, require_thread, unknown};
 use super::startup::ConfigArg;
 
@@ -30,7 +30,7 @@ pub fn past_prompt(
 
     require_thread(place, thread)?;
     let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
+    Err(CommandFailure::usage(text).into())
 }
 
 fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptPreview> {

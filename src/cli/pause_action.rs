@@ -82,7 +82,7 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
             "`{name}` is a client, to which nothing is handed over; pause its threads, or the \
              listeners that it calls"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let signer = args.decision.signer()?;
@@ -116,7 +116,7 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
             "`{text}` is neither a thread (sess-…) nor the name of an agent or listener; `all` \
              stands for everything"
         );
-        CommandFailure::new(CommandExit::Usage, text).into()
+        CommandFailure::usage(text).into()
     })
 }
 
@@ -149,7 +149,7 @@ fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error 
     let text = format!(
         "`{listener}` is neither a thread nor an agent or listener of the running organism{near}"
     );
-    CommandFailure::new(CommandExit::Usage, text).into()
+    CommandFailure::usage(text).into()
 }
 
 fn print(verb: PauseVerb, target: &PauseTarget, count: usize, result: &PartitionResult) {

@@ -1,16 +1,14 @@
 //! `organism promote`: moves an embedded journal to JetStream, after the user has changed the
 //! config to a journal on JetStream.
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::organism::promote::{PromotedJournal, PromotionPhase, PromotionResult, promote};
 
 use super::exit::{CommandExit, CommandFailure};
-use super::render::{count, put, put_json};
+use super::render::{count, progress_bar, put, put_json};
 use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +26,7 @@ const WRITE: &str = "the config keeps the journal in its file; with the organism
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
-    let bar = progress_bar(args.json);
+    let bar = progress_bar("{msg:9} ", args.json);
     let outcome = promote(&config, &mut |phase, done, all| {
         bar.set_message(match phase {
             PromotionPhase::Proving => "proving",
@@ -53,14 +51,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     Ok(CommandExit::Done.into())
-}
-
-fn progress_bar(json: bool) -> ProgressBar {
-    if json || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg:9} {bar:40} {pos}/{len} records, {eta} left");
-    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn summary(promoted: &PromotedJournal) -> String {

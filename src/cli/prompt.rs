@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::ids::ListenerName;
 use crate::model::tokens::RequestSize;
-use crate::model::{ChatBlock, ModelRequest};
+use crate::model::{ModelRequest, block_json};
 use crate::organism::{
     Error, PromptComparison, PromptPreview, TurnSelector, preview, request_text,
 };
@@ -42,8 +42,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agent = ListenerName::parse(&args.agent);
-    let agent =
-        agent.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+    let agent = agent.map_err(|error| CommandFailure::usage(error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
     let shown = match (thread, args.turn) {
         (Some(thread), Some(turn)) => past_prompt(&args.place, &agent, &thread, turn)?,
@@ -76,7 +75,7 @@ fn to_come(
 ) -> anyhow::Result<PromptPreview> {
     if place.data.is_some() {
         let text = "--data names a journal: add --turn N, or name the config with --config";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let config = ConfigArg { config: place.config.clone() }.load_to_read()?;
@@ -91,7 +90,7 @@ fn value(shown: &PromptPreview) -> Json {
     let ModelRequest { origin, system, messages, tools, tool_choice, one_call, .. } =
         &shown.request;
     let messages = messages.iter().map(|message| {
-        let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
+        let blocks: Vec<Json> = message.blocks.iter().map(block_json).collect();
         json!({"role": message.role.as_str(), "blocks": blocks})
     });
     let tools = tools.iter().map(|tool| {
@@ -131,19 +130,6 @@ fn size(size: &RequestSize) -> String {
     let payload = size.payload;
     let counted = if size.family.is_estimate() { "an estimate" } else { size.family.as_str() };
     format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
-}
-
-fn block(block: &ChatBlock) -> Json {
-    match block {
-        ChatBlock::Text(text) => json!({"text": text}),
-        ChatBlock::Call(call) => {
-            json!({"call": call.name, "id": call.id, "arguments": call.arguments})
-        }
-        ChatBlock::Result { id, text, failed } => {
-            json!({"result": text, "id": id, "failed": failed})
-        }
-        ChatBlock::Own(own) => json!({"own": own.json, "provider": own.provider}),
-    }
 }
 
 fn text(output: &RenderOutput, shown: &PromptPreview) -> String {

@@ -109,7 +109,7 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
     let path = &args.out;
     if path.exists() && !args.force {
         let text = format!("{} is there already; --force writes over it", path.display());
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let now = Time::now().to_string();
@@ -171,10 +171,7 @@ async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |error: String| {
-        CommandFailure::new(
-            CommandExit::Usage,
-            format!("{} cannot be read: {error}", path.display()),
-        )
+        CommandFailure::usage(format!("{} cannot be read: {error}", path.display()))
     };
 
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;

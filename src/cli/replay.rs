@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::audit::ChainBreak;
 use crate::ids::Position;
-use crate::journal::{Error, partitions_in};
+use crate::journal::Error;
 use crate::organism;
 use crate::organism::replay::{
     DecisionDifference, ReplayReport, ReplayVerdict, ReplayedEpoch, UndecidedReason, replay,
@@ -15,6 +15,7 @@ use crate::organism::replay::{
 
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::noted_partitions_in;
 use super::render::{RenderOutput, clean, count, progress_bar, put, put_json, put_visible_json};
 
 #[derive(Debug, clap::Args)]
@@ -33,8 +34,8 @@ const EPOCHS_SHOWN: usize = 20;
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = journal_target::data_dir(&args.place)?;
     let mut exit = CommandExit::Done;
-    for (partition, journal) in partitions_in(&data) {
-        let bar = progress_bar(args.json);
+    for (partition, journal) in noted_partitions_in(&data) {
+        let bar = progress_bar("", args.json);
         let replayed = replay(&journal, partition.unwrap_or_default(), &mut |done, all| {
             bar.set_length(all);
             bar.set_position(done);

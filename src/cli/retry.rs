@@ -3,7 +3,7 @@
 mod attempts;
 mod candidates;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -19,8 +19,9 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
+use super::confirmation;
 use super::decision::{self, DecisionArgs};
-use super::exit::CommandExit;
+use super::exit::{CommandExit, CommandFailure};
 use super::render::{clean, put};
 use super::startup::{self, ConfigArg};
 
@@ -28,8 +29,15 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    #[command(flatten)]
-    decision: DecisionArgs,
+    /// Note on the retry, which goes on record. The note is not sent to the caller.
+    #[arg(long, default_value = "")]
+    note: String,
+    /// Sign the retry with this operator's key, made by `organism operator key`.
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+    /// Refused with a reason: a retry is new work, which needs the config of the organism.
+    #[arg(long, value_name = "DIR", hide = true)]
+    data: Option<PathBuf>,
     /// Ids of the messages, or their first 8 digits at least: calls that failed or were cancelled,
     /// or submissions that were refused. Without an id, the command lists the messages that --all
     /// would retry.
@@ -82,8 +90,21 @@ struct RetryOutput<'a> {
 /// service client.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
+impl Args {
+    fn decision(&self) -> DecisionArgs {
+        DecisionArgs { note: self.note.clone(), sign: self.sign.clone(), data: None }
+    }
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reach = args.config.reach(&args.decision)?;
+    if args.data.is_some() {
+        let text = "`retry` takes no --data: a retry is new work, which an organism accepts only \
+                    from a command with its config; name the config with --config FILE";
+        return Err(CommandFailure::usage(text).into());
+    }
+
+    let decision = args.decision();
+    let reach = args.config.reach(&decision)?;
     let data = reach.data().to_owned();
     let mut selected = if args.messages.is_empty() {
         let filter = RetryFilter {
@@ -109,7 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(CommandExit::Done.into());
     }
 
-    let signer = args.decision.signer()?;
+    let signer = decision.signer()?;
     let is_own = reach.starts_organism();
     let runtime = startup::runtime()?;
     let organism = runtime.block_on(reach.client())?;
@@ -257,8 +278,7 @@ impl<'a> RetrySession<'a> {
 
         note!("{}: {}", message.message.id, clean(reason));
         note_part!("{}", attempts::draw(&message.attempts));
-        let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        if is_asked && confirm()? {
+        if confirmation::has_terminal() && confirmation::ask("do it a second time?")? {
             return Ok(self.request(message, true).await);
         }
         Ok(result)
@@ -273,7 +293,7 @@ impl<'a> RetrySession<'a> {
             thread: self.organism.retry_thread(message.id, *partition),
             partition: *partition,
             is_confirmed,
-            origin: Some(self.args.decision.origin()),
+            origin: Some(self.args.decision().origin()),
         };
         self.organism.retry(request, self.signer).await
     }
@@ -363,19 +383,4 @@ fn print_json<'a>(
     fill(&mut output);
     put_line!("{}", serde_json::to_string(&output)?);
     Ok(())
-}
-
-/// Asks the person whether to retry although the work could then be done a second time.
-fn confirm() -> anyhow::Result<bool> {
-    note_part!("do it a second time? yes or no: ");
-    loop {
-        std::io::stderr().flush()?;
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line)?;
-        match line.trim() {
-            "yes" => return Ok(true),
-            answer if answer == "no" || read == 0 => return Ok(false),
-            _ => note_part!("say yes or no: "),
-        }
-    }
 }

@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     if args.web.is_none() && args.view.is_given() {
         let text = "--as, --host, --tls-cert and --tls-key are of the web view: add --web";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     let path = args.config.config;
     let view = args.web.map(|listen| open_view(listen, &args.view, path, &config)).transpose()?;
@@ -93,7 +93,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
 
     let hangup = signal(SignalKind::hangup())?;
     let organism = Organism::start_announced(config, on_wait).await?;
-    publish_health(web, organism.watcher());
+    publish_health(web, organism.health());
     let mut watch = SignalWatch::start(hangup)?;
     note!("{name} is ready; journal {}", data.display());
     let reason_to_stop = loop {
@@ -138,24 +138,25 @@ async fn divided(
     let data = config.data.clone();
     let hangup = signal(SignalKind::hangup())?;
     let organism = PartitionedOrganism::start(config, partitions).await?;
-    publish_health(web, organism.watcher());
+    publish_health(web, organism.health());
 
     let mut watch = SignalWatch::start(hangup)?;
     let mut reported: Vec<PartitionStatus> = Vec::new();
 
     let reason_to_stop = loop {
         let now = organism.statuses();
-        let settled = !now.contains(&PartitionStatus::Starting) && !organism.has_ended();
+        let settled = is_settled(&now) && !organism.has_ended();
         if reported.is_empty() && settled {
             note!("{name} is ready; {}; journals {}", overview(&now), data.display());
             reported = now;
         } else if !reported.is_empty() {
-            reported
-                .iter()
-                .zip(&now)
-                .enumerate()
-                .for_each(|(at, (was, is))| report_change(at, was, is));
-            reported = now;
+            for (at, (was, is)) in reported.iter_mut().zip(now).enumerate() {
+                // A wait is passing: the state after it is compared with the state before it.
+                if !matches!(is, PartitionStatus::Waiting { .. }) {
+                    report_change(at, was, &is);
+                    *was = is;
+                }
+            }
         }
 
         match watch.next().await {
@@ -180,9 +181,9 @@ async fn divided(
 }
 
 /// Sets the health monitor of the web server. The web server then shows health and metrics.
-fn publish_health(web: Option<&web::WebServer>, watcher: HealthMonitor) {
+fn publish_health(web: Option<&web::WebServer>, health: HealthMonitor) {
     if let Some(web) = web {
-        web.set_health_source(watcher);
+        web.set_health_source(health);
         note!("health and metrics on http://{}", web.address());
     }
 }
@@ -193,7 +194,7 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     let all = config.partitions();
     if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
         let text = format!("no partition {beyond}: the config has {all}, numbered from 0");
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     if selected.is_empty() {
@@ -205,8 +206,17 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Describes on one line which partitions this process pumps, and for which it stands by to take
-/// over from another process.
+/// Whether the first state of every partition of this process is known, and at least one of the
+/// partitions has a pump.
+fn is_settled(statuses: &[PartitionStatus]) -> bool {
+    let has_pump = |status: &PartitionStatus| {
+        matches!(status, PartitionStatus::Here | PartitionStatus::Elsewhere(_))
+    };
+    !statuses.contains(&PartitionStatus::Starting) && statuses.iter().any(has_pump)
+}
+
+/// Describes on one line which partitions this process pumps, for which it stands by to take over
+/// from another process, and which wait for a disk with room or for the journal's server.
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));
@@ -221,10 +231,10 @@ fn overview(statuses: &[PartitionStatus]) -> String {
         here => format!("pumps {here} of {all} partitions"),
     };
 
-    match elsewhere.as_str() {
-        "" => here,
-        others => format!("{here}, stands by for {others}"),
-    }
+    let waiting = list(|status| matches!(status, PartitionStatus::Waiting { .. }));
+    let stands_by = (!elsewhere.is_empty()).then(|| format!(", stands by for {elsewhere}"));
+    let waits = (!waiting.is_empty()).then(|| format!(", cannot pump {waiting} yet"));
+    format!("{here}{}{}", stands_by.unwrap_or_default(), waits.unwrap_or_default())
 }
 
 fn report_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) {

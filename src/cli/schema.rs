@@ -108,7 +108,7 @@ fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     let real = |folder: &PathBuf| {
         let failed = |reason: String| {
             let message = format!("the catalogue {} cannot be read: {reason}", folder.display());
-            CommandFailure::new(CommandExit::Usage, message)
+            CommandFailure::usage(message)
         };
         let real = folder.canonicalize().map_err(|error| failed(error.to_string()))?;
         if real.is_dir() { Ok(real) } else { Err(failed("it is no directory".to_owned())) }
@@ -326,7 +326,7 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
         let names: Vec<&str> = file.names().iter().map(|name| &*name.local).collect();
         let message =
             format!("{} has no payload `{wanted}`; it has {}", file.label(), names.join(", "));
-        return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        return Err(CommandFailure::usage(message).into());
     }
 
     Ok(found)
@@ -422,13 +422,13 @@ fn payload_of<'c>(config: &'c Config, wanted: &str) -> anyhow::Result<&'c Payloa
                 None => format!("it has {}", names.join(", ")),
             };
             let message = format!("{} has no payload `{wanted}`; {hint}", config.name);
-            Err(CommandFailure::new(CommandExit::Usage, message).into())
+            Err(CommandFailure::usage(message).into())
         }
         several => {
             let names: Vec<_> = several.iter().map(ToString::to_string).collect();
             let message =
                 format!("`{wanted}` is several payloads; write one of {}", names.join(", "));
-            Err(CommandFailure::new(CommandExit::Usage, message).into())
+            Err(CommandFailure::usage(message).into())
         }
     }
 }

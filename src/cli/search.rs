@@ -140,10 +140,10 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
     if args.substring.is_some() && !is_bounded {
         let text = "--substring reads every payload: pass --thread, --since or --until as well, or \
                     search for words";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     if let Some(expression) = &args.xpath {
-        let wrong = |error| CommandFailure::new(CommandExit::Usage, format!("--xpath: {error}"));
+        let wrong = |error| CommandFailure::usage(format!("--xpath: {error}"));
         check_expression(expression).map_err(wrong)?;
     }
 
@@ -163,7 +163,7 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
     };
     check_words(&filter.words).map_err(|error| {
         let text = format!("{error}; --substring finds other texts");
-        CommandFailure::new(CommandExit::Usage, text)
+        CommandFailure::usage(text)
     })?;
     Ok(SearchRequest {
         filter,
@@ -178,7 +178,7 @@ fn one_of(option: &str, value: Option<&str>, known: &[&str]) -> anyhow::Result<(
     match value {
         Some(value) if !known.contains(&value) => {
             let text = format!("{option} {value}: it is one of {}", known.join(", "));
-            Err(CommandFailure::new(CommandExit::Usage, text).into())
+            Err(CommandFailure::usage(text).into())
         }
         _ => Ok(()),
     }

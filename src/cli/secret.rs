@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(OWNER_ALONE).open(&path);
     file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {
-        CommandFailure::new(CommandExit::Usage, format!("cannot write {}: {error}", path.display()))
+        CommandFailure::usage(format!("cannot write {}: {error}", path.display()))
     })?;
     note!("{}: wrote a secret; name it in secret_file of a client", path.display());
     Ok(CommandExit::Done.into())

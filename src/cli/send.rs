@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::config::Config;
 use crate::ids::Digest;
 use crate::organism::OrganismClient;
-use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::trace::TraceParent;
 
 use super::CommandExit;
@@ -86,9 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let submission = submission(startup::bytes(path)?, args.key.clone());
             runtime.block_on(send_one(config, submission, args.json))
         }
-        (None, None) => {
-            Err(CommandFailure::new(CommandExit::Usage, "nothing to send: name a file").into())
-        }
+        (None, None) => Err(CommandFailure::usage("nothing to send: name a file").into()),
     }
 }
 
@@ -156,9 +154,11 @@ async fn send_each(
     wait: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    let is_divided = config.partitions() > 1;
     let organism = OrganismClient::open(config).await?;
     let bar = progress(files.len());
-    let mut tally = SendTally { wait, ..SendTally::default() };
+    let mut tally = SendTally { wait, is_divided, ..SendTally::default() };
+    let mut sent_files = 0;
 
     for chunk in files.chunks(IN_PARALLEL) {
         let submissions = chunk.iter().filter_map(|path| match make(path) {
@@ -168,22 +168,38 @@ async fn send_each(
                 None
             }
         });
-        let sending = submissions.collect::<Vec<_>>().into_iter().map(|(path, submission)| {
+        let submissions: Vec<_> = submissions.collect();
+        let mut is_reached = submissions.is_empty();
+        let sending = submissions.into_iter().map(|(path, submission)| {
             let organism = &organism;
             async move {
                 let mut all = Vec::new();
-                organism.submit(submission, |sent| all.push(sent)).await.map(|()| (path, all))
+                let sent = organism.submit(submission, |sent| all.push(sent)).await;
+                (path, all, sent)
             }
         });
-        for sent in join_all(sending).await {
-            let (path, all) = sent?;
-            bar.suspend(|| tally.count(path, &all, json));
+        for (path, all, sent) in join_all(sending).await {
+            is_reached |= sent.is_ok() || !all.is_empty();
+            bar.suspend(|| match sent {
+                Ok(()) => tally.count(path, &all, json),
+                Err(error) => tally.fail(path, &all, error, json),
+            });
             bar.inc(1);
+        }
+
+        sent_files += chunk.len();
+        if tally.fatal.is_some() || !is_reached {
+            break;
         }
     }
 
     bar.finish_and_clear();
     organism.close().await?;
+    if let Some(fatal) = tally.fatal.take() {
+        return Err(fatal.into());
+    }
+    // No pump responded to any file of the last chunk, so the rest was not tried.
+    tally.to_repeat += files.len() - sent_files;
     note!("{}", tally.summary(files.len()));
     Ok(tally.exit().into())
 }
@@ -198,9 +214,14 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Files that the organism refused only for now, because it had no room or was stopping.
+    /// Files to send again: the organism refused them only for now, because it had no room or was
+    /// stopping, or no pump of their partition responded.
     to_repeat: usize,
+    /// The first error that concerns all files, and so ends the command.
+    fatal: Option<service::Error>,
     wait: bool,
+    /// Whether the journal has several partitions, so that other files may have another pump.
+    is_divided: bool,
 }
 
 impl SendTally {
@@ -214,10 +235,22 @@ impl SendTally {
             _ => self.failed += 1,
         }
 
-        let file = path.file_name().unwrap_or_default().display().to_string();
+        print_all(path, all, json);
+    }
 
-        for sent in all {
-            if json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
+    /// Counts a file for which not all responses came, and prints the responses that came. If the
+    /// error concerns only one of several partitions, prints the error, and the command still sends
+    /// the other files.
+    fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
+        print_all(path, all, json);
+        match error {
+            service::Error::NoPump { .. } | service::Error::Lost if self.is_divided => {
+                self.to_repeat += 1;
+                note!("{}: {error}", file_name(path));
+            }
+            error => {
+                self.fatal.get_or_insert(error);
+            }
         }
     }
 
@@ -268,6 +301,18 @@ fn note_unknown_thread(thread: &str) {
     );
 }
 
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().display().to_string()
+}
+
+/// Prints the responses for one file of a directory.
+fn print_all(path: &Path, all: &[SubmitUpdate], json: bool) {
+    let file = file_name(path);
+    for sent in all {
+        if json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
+    }
+}
+
 /// Prints the result of one file of a directory on one line.
 fn print_brief(file: &str, sent: &SubmitUpdate) {
     match sent {
@@ -296,10 +341,7 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
 /// Lists the regular files of a directory whose extension is `xml`, sorted by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
-        CommandFailure::new(
-            CommandExit::Usage,
-            format!("{} cannot be read: {e}", directory.display()),
-        )
+        CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))
     };
 
     let mut files = Vec::new();
@@ -345,5 +387,24 @@ mod tests {
         assert_eq!(refused.exit(), CommandExit::InvalidData);
         let failed = SendTally { failed: 1, ..tally_of(&for_now) };
         assert_eq!(failed.exit(), CommandExit::WorkflowFailed);
+    }
+
+    #[test]
+    fn a_file_of_a_partition_without_a_pump_is_to_be_sent_again_and_ends_nothing() {
+        let mut tally = SendTally { is_divided: true, ..SendTally::default() };
+        let detail = "no pump holds its lease".to_owned();
+        let path = Path::new("in/1.xml");
+        tally.fail(path, &[], service::Error::NoPump { partition: 1, detail }, true);
+        tally.fail(path, &[], service::Error::Lost, true);
+        assert_eq!(tally.exit(), CommandExit::TryAgain);
+        assert_eq!(tally.to_repeat, 2);
+        assert!(tally.fatal.is_none());
+
+        tally.fail(path, &[], service::Error::Stopped, true);
+        assert!(tally.fatal.is_some());
+
+        let mut undivided = SendTally::default();
+        undivided.fail(path, &[], service::Error::Lost, true);
+        assert!(undivided.fatal.is_some());
     }
 }

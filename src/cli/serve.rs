@@ -77,7 +77,7 @@ fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {
             let text = "--as needs the config, which has the people: name it in place of --data";
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         return Ok(None);
     }

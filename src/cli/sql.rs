@@ -110,7 +110,7 @@ impl SqlRows {
                 let text = format!(
                     "a table has at most {TABLE_ROWS_MAX} rows; add LIMIT, or pass --csv or --json"
                 );
-                Err(CommandFailure::new(CommandExit::Usage, text).into())
+                Err(CommandFailure::usage(text).into())
             }
             Some(row) => {
                 self.table.push(row.iter().map(cell).collect());
@@ -176,7 +176,7 @@ fn only_once(columns: &[String]) -> anyhow::Result<()> {
         None => Ok(()),
         Some(name) => {
             let text = format!("two columns are named `{name}`; name them with AS");
-            Err(CommandFailure::new(CommandExit::Usage, text).into())
+            Err(CommandFailure::usage(text).into())
         }
     }
 }

@@ -191,14 +191,14 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
                     "`{name}` is not a client of this config; the clients are: {}",
                     names()
                 );
-                CommandFailure::new(CommandExit::Usage, text).into()
+                CommandFailure::usage(text).into()
             })
         }
         None => match clients.as_slice() {
             [only] => Ok(only.clone()),
             _ => {
                 let text = format!("pass --as with the client that sends: {}", names());
-                Err(CommandFailure::new(CommandExit::Usage, text).into())
+                Err(CommandFailure::usage(text).into())
             }
         },
     }
@@ -214,7 +214,7 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 /// invalid bytes, and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
-        CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
+        CommandFailure::usage(format!("{} cannot be read: {e}", path.display()))
     };
 
     let source: Box<dyn std::io::Read> = if path.as_os_str() == "-" {

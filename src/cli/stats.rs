@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use crate::audit::{self, Stats, StatsKey, StatsQuery, stats_columns};
 use crate::clock::Time;
 use crate::index::EventTotals;
-use crate::journal::partitions_in;
 
 use super::exit::CommandExit;
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::noted_partitions_in;
 use super::render::{RenderOutput, put, put_visible_json, table};
 use crate::audit::past_time;
 
@@ -45,7 +45,7 @@ fn key(text: &str) -> Result<StatsKey, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let query = StatsQuery { by: args.by, since: args.since, until: args.until };
     let mut stats = Stats::default();
-    for (_, journal) in partitions_in(&journal_target::data_dir(&args.place)?) {
+    for (_, journal) in noted_partitions_in(&journal_target::data_dir(&args.place)?) {
         let read = &mut |reader: &mut _| audit::stats(reader, &query);
         stats.add(indexed::read(&args.place, &journal, read)?);
     }

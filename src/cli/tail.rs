@@ -145,7 +145,7 @@ impl JournalTail {
         if self.args.place.data.is_some() {
             let message =
                 "--as needs the config, which has the clients: name it in place of --data";
-            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+            return Err(CommandFailure::usage(message).into());
         }
 
         let config = ConfigArg { config: self.args.place.config.clone() }.load_without_keys()?;

@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(text) => known(text)?,
         None => newest(&journal_target::readers(&args.place)?)?.ok_or_else(|| {
             let text = "no thread is on record yet; `organism send` starts one";
-            CommandFailure::new(CommandExit::Usage, text)
+            CommandFailure::usage(text)
         })?,
     };
     let at = args.at.as_deref().map(moment).transpose()?;
@@ -154,7 +154,7 @@ fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
                 "thread {thread} was opened later: its first record is at position {}, {}",
                 first.position, first.at
             );
-            return Ok(CommandFailure::new(CommandExit::Usage, text));
+            return Ok(CommandFailure::usage(text));
         }
     }
 
@@ -169,7 +169,7 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
 
     let time = past_time::parse(text).map_err(|_| {
         let text = format!("`{text}` is no moment; write a position, {}", past_time::FORMS);
-        CommandFailure::new(CommandExit::Usage, text)
+        CommandFailure::usage(text)
     })?;
     Ok(RecordedMoment::Time(time))
 }
@@ -192,7 +192,7 @@ fn require_position(
     }
 
     let text = format!("position {position} is not on record; the last is {last}");
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
+    Err(CommandFailure::usage(text).into())
 }
 
 fn event_class(text: &str) -> Result<EventClass, String> {

@@ -4,14 +4,14 @@
 
 use std::path::PathBuf;
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::noted_partitions_in;
 use super::{indexed, threads};
 use crate::config::nearest;
 use crate::envelope::Money;
 use crate::ids::ThreadId;
 use crate::index::{TreeFilter, check_words};
-use crate::journal::partitions_in;
 use crate::organism::TrialThread;
 
 /// The query that matches every thread.
@@ -43,9 +43,10 @@ impl ThreadQuery {
         let terms: Vec<&str> = text.split_whitespace().collect();
         let is_id = |term: &&str| term.starts_with(ThreadId::ROOT_PREFIX);
         if terms.is_empty() {
-            return Err(usage(format!(
+            let text = format!(
                 "--threads takes ids of threads, filters such as `agent=NAME`, words, or `{ALL}`"
-            )));
+            );
+            return Err(CommandFailure::usage(text).into());
         }
         if !terms.iter().any(is_id) {
             return Ok(Self::Filter(Box::new(filter(&terms)?)));
@@ -53,14 +54,15 @@ impl ThreadQuery {
 
         if let Some(other) = terms.iter().find(|term| !is_id(term)) {
             let text = format!("--threads takes ids or filters, and `{other}` stands beside an id");
-            return Err(usage(text));
+            return Err(CommandFailure::usage(text).into());
         }
         let mut ids = Vec::new();
         for term in terms {
             let id = journal_target::known(term)?;
             if !id.is_root() {
                 let root = id.root();
-                return Err(usage(format!("{id} is a part of {root}; name the whole thread")));
+                let text = format!("{id} is a part of {root}; name the whole thread");
+                return Err(CommandFailure::usage(text).into());
             }
             if !ids.contains(&id) {
                 ids.push(id);
@@ -87,10 +89,6 @@ impl ThreadQuery {
     }
 }
 
-fn usage(text: String) -> anyhow::Error {
-    CommandFailure::new(CommandExit::Usage, text).into()
-}
-
 fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
     let mut filter = TreeFilter { is_without_organism: true, ..TreeFilter::default() };
     if terms == [ALL] {
@@ -115,7 +113,8 @@ fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
             "since" => filter.since = Some(indexed::moment(value)?),
             "until" => filter.until = Some(indexed::moment(value)?),
             "cost-over" => {
-                let wrong = |why| usage(format!("--threads cost-over={value}: {why}"));
+                let wrong =
+                    |why| CommandFailure::usage(format!("--threads cost-over={value}: {why}"));
                 filter.cost_over = Some(amount(value).map_err(wrong)?);
             }
             "errors" => filter.has_errors = flag(name, value)?,
@@ -127,13 +126,14 @@ fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
                     "--threads: no filter is called `{name}`{near} (the filters: {})",
                     FILTERS.join(", ")
                 );
-                return Err(usage(text));
+                return Err(CommandFailure::usage(text).into());
             }
         }
     }
     filter.words = words.join(" ");
-    check_words(&filter.words)
-        .map_err(|error| usage(format!("--threads: {error}; `{ALL}` selects every thread")))?;
+    check_words(&filter.words).map_err(|error| {
+        CommandFailure::usage(format!("--threads: {error}; `{ALL}` selects every thread"))
+    })?;
     Ok(filter)
 }
 
@@ -147,7 +147,10 @@ fn flag(name: &str, text: &str) -> anyhow::Result<bool> {
     match text {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(usage(format!("--threads {name}={text}: it is true or false"))),
+        _ => {
+            let text = format!("--threads {name}={text}: it is true or false");
+            Err(CommandFailure::usage(text).into())
+        }
     }
 }
 
@@ -172,7 +175,7 @@ fn of_filter(
     most: usize,
 ) -> anyhow::Result<Vec<TrialThread>> {
     let wanted = most.saturating_add(1);
-    let journals: Vec<PathBuf> = partitions_in(&journal_target::data_dir(place)?)
+    let journals: Vec<PathBuf> = noted_partitions_in(&journal_target::data_dir(place)?)
         .into_iter()
         .map(|(_, data)| data)
         .collect();
@@ -191,6 +194,7 @@ fn of_filter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit::CommandExit;
 
     /// A trial may spend money, so a text that requires nothing must not select every thread.
     #[test]

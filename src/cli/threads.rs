@@ -108,7 +108,7 @@ impl BeforeArg {
     /// Returns the cursor for journals of these partitions. Fails if the cursor is not from a list
     /// of these journals, because it would then select a wrong page.
     fn cursor(&self, partitions: &[u32]) -> anyhow::Result<PageCursor> {
-        let usage = |text: String| Err(CommandFailure::new(CommandExit::Usage, text).into());
+        let usage = |text: String| Err(CommandFailure::usage(text).into());
         match (self, partitions) {
             (Self::Position(position), [only]) => Ok(PageCursor::of_one(*only, *position)),
             (Self::Position(position), _) => usage(format!(
@@ -199,7 +199,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
     let words = args.words.join(" ");
     check_words(&words).map_err(|error| {
         let text = format!("{error}; `organism search --substring` finds other texts");
-        CommandFailure::new(CommandExit::Usage, text)
+        CommandFailure::usage(text)
     })?;
 
     let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
@@ -226,7 +226,7 @@ pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
     }
     let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
     let text = format!("--status {status}: it is one of {all}");
-    Err(CommandFailure::new(CommandExit::Usage, text).into())
+    Err(CommandFailure::usage(text).into())
 }
 
 fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {

@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if threads.is_empty() {
         let text = "no thread matches --threads in this journal; `organism threads` with the config or --data of \
                     the recorded threads takes the same filters and lists them";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     if has_more {
         let tried = count(threads.len() as u64, "thread");
@@ -112,17 +112,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(report.exit().into())
 }
 
-fn usage(text: String) -> anyhow::Error {
-    CommandFailure::new(CommandExit::Usage, text).into()
-}
-
 fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
     if let Some(model) = &args.model {
         let names = || changed.models.iter().map(|spec| spec.name.as_str());
         if !names().any(|name| name == model) {
             let near = nearest(model, names());
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return Err(usage(format!("--model {model}: it is no model of this config{near}")));
+            let text = format!("--model {model}: it is no model of this config{near}");
+            return Err(CommandFailure::usage(text).into());
         }
     }
 
@@ -138,7 +135,7 @@ fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
         found.ok_or_else(|| {
             let near = nearest(text, names().map(ListenerName::as_str));
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            usage(format!(
+            CommandFailure::usage(format!(
                 "--live {text}: it is no listener that an organism of this config starts itself{near}"
             ))
         })
@@ -146,11 +143,11 @@ fn options(args: &Args, changed: &Config) -> anyhow::Result<TrialOptions> {
     let asks_models = args.tokens.is_some() || args.money.is_some();
     let judge = args.judge.as_ref().map(|name| {
         let found = TrialJudge::find(changed, name, asks_models);
-        found.map_err(|problem| usage(format!("--judge {name}: {problem}")))
+        found.map_err(|problem| CommandFailure::usage(format!("--judge {name}: {problem}")))
     });
     Ok(TrialOptions {
         model: args.model.clone(),
-        live: live.collect::<anyhow::Result<_>>()?,
+        live: live.collect::<Result<_, CommandFailure>>()?,
         tokens: args.tokens,
         money,
         judge: judge.transpose()?,
@@ -162,11 +159,13 @@ impl TrialHome {
         let Some(path) = into else {
             return Ok(Self::Temporary(TemporaryDirectory::create("try")?));
         };
-        let failed = |error: std::io::Error| usage(format!("--into {}: {error}", path.display()));
+        let failed = |error: std::io::Error| {
+            CommandFailure::usage(format!("--into {}: {error}", path.display()))
+        };
         std::fs::create_dir_all(path).map_err(failed)?;
         if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
             let text = format!("--into {}: the directory is not empty", path.display());
-            return Err(usage(text));
+            return Err(CommandFailure::usage(text).into());
         }
         Ok(Self::Kept(std::path::absolute(path)?))
     }

@@ -14,6 +14,7 @@ use crate::nats;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::missing_in;
 use super::render::{RenderOutput, clean, count, progress_bar, put, put_json};
 use super::startup;
 
@@ -68,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "`{key}` is not a public key: --key takes the 64 hexadecimal digits that `organism key \
              show` prints"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let options = VerifyOptions {
@@ -94,16 +95,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             streams.compare(partition.unwrap_or_default(), journal, &mut report)?;
         }
         print_report(*partition, &report, args.json)?;
-        match report.verdict {
-            ProofVerdict::Broken => {
-                verdict = ProofVerdict::Broken;
-                let number = partition.map(|partition| partition.to_string());
-                broken.push(number.unwrap_or_default());
-            }
-            ProofVerdict::NotProved if verdict == ProofVerdict::Proved => {
-                verdict = ProofVerdict::NotProved;
-            }
-            ProofVerdict::NotProved | ProofVerdict::Proved => {}
+        verdict = worse(verdict, report.verdict);
+        if report.verdict == ProofVerdict::Broken {
+            let number = partition.map(|partition| partition.to_string());
+            broken.push(number.unwrap_or_default());
         }
     }
 
@@ -111,12 +106,36 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("broken: partition {} of the {} here", broken.join(", "), journals.len());
     }
 
-    Ok(match verdict {
+    let missing = verdict_on_missing(&data, options.state.as_deref())?;
+    Ok(match worse(verdict, missing) {
         ProofVerdict::Proved => CommandExit::Done,
         ProofVerdict::NotProved => CommandExit::NotProved,
         ProofVerdict::Broken => CommandExit::ChainBroken,
     }
     .into())
+}
+
+/// Names each partition without a journal in `data`. Nothing proves such a partition, and if the
+/// state directory notes a journal there, this host has lost that journal.
+fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
+    let mut verdict = ProofVerdict::Proved;
+    for missing in missing_in(data, state)? {
+        let (own, text) = match missing.lost {
+            Some(_) => (ProofVerdict::Broken, "BROKEN"),
+            None => (ProofVerdict::NotProved, "NOT PROVED"),
+        };
+        note!("{text}: {}", missing.explanation());
+        verdict = worse(verdict, own);
+    }
+    Ok(verdict)
+}
+
+fn worse(one: ProofVerdict, other: ProofVerdict) -> ProofVerdict {
+    match (one, other) {
+        (ProofVerdict::Broken, _) | (_, ProofVerdict::Broken) => ProofVerdict::Broken,
+        (ProofVerdict::NotProved, _) | (_, ProofVerdict::NotProved) => ProofVerdict::NotProved,
+        (ProofVerdict::Proved, ProofVerdict::Proved) => ProofVerdict::Proved,
+    }
 }
 
 /// Fails if one of the files with copies of checkpoints cannot be reached. A missing file is no
@@ -147,7 +166,7 @@ impl ComparedStreams {
             StorageConfig::Embedded => {
                 let text = "--stream is for a journal on JetStream, and the journal of this config \
                             is in a file";
-                Err(CommandFailure::new(CommandExit::Usage, text).into())
+                Err(CommandFailure::usage(text).into())
             }
         }
     }
@@ -165,7 +184,7 @@ impl ComparedStreams {
 }
 
 fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<ProofReport> {
-    let bar = progress_bar(json);
+    let bar = progress_bar("", json);
     let report = audit::verify_with(data, options, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);

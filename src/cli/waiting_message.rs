@@ -9,7 +9,7 @@ use crate::index::MessageSelector;
 use crate::thread::Hold;
 
 use super::decision;
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 
 /// Returns the message of the call that `id` names. A whole id is returned as it is. The beginning
 /// of an id must belong to one call alone, among those that wait for a decision of a kind in
@@ -24,7 +24,7 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
              `organism approvals --all` and `organism answer --all` show ids",
             MessageSelector::DIGITS_MIN
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let mut waiting = Vec::new();
@@ -58,7 +58,7 @@ fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result
                 "several calls that wait begin with {id}; write more digits of one: {}",
                 several.join(", ")
             );
-            Err(CommandFailure::new(CommandExit::Usage, text).into())
+            Err(CommandFailure::usage(text).into())
         }
     }
 }
@@ -66,6 +66,7 @@ fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit::CommandExit;
 
     #[test]
     fn the_beginning_of_an_id_names_a_call_if_it_is_the_only_one() {

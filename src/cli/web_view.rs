@@ -15,7 +15,7 @@ use crate::organism::operator;
 use crate::thread_priority;
 use crate::web::{OperateOptions, TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::CommandFailure;
 use super::render::put;
 use super::startup;
 
@@ -99,7 +99,7 @@ impl ViewArgs {
                         terminal alone, so that no file keeps it; start the command in a terminal, \
                         or name a client with a secret (secret_env, secret_file) with --as: the \
                         secret is then the token";
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         Ok((person, token))
     }
@@ -114,7 +114,7 @@ impl ViewArgs {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
         if let Some(problem) = host_problem(&self.hosts) {
-            return Err(CommandFailure::new(CommandExit::Usage, problem).into());
+            return Err(CommandFailure::usage(problem).into());
         }
 
         let described = person.describe();
@@ -128,8 +128,7 @@ impl ViewArgs {
         let runtime = runtime()?;
         // Opened on a thread of the runtime, so that new threads inherit the low priority.
         let opened = runtime.block_on(runtime.spawn(WebView::open(options)))?;
-        let view =
-            opened.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+        let view = opened.map_err(|error| CommandFailure::usage(error.to_string()))?;
 
         let place = self.hosts.first().map_or_else(
             || view.address().to_string(),
@@ -189,7 +188,7 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
             });
             let hint = hint.unwrap_or_default();
             let text = format!("`{name}` is neither an operator nor a client of this config{hint}");
-            Err(CommandFailure::new(CommandExit::Usage, text).into())
+            Err(CommandFailure::usage(text).into())
         }
     }
 }

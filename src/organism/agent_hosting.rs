@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use tokio::runtime;
 use tokio::sync::{Mutex, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use super::agent_spans::TracedAgent;
 use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
 use super::models::ConfiguredModels;
 use super::{
-    Error, exporter, flush_spans, local_agents, nats_config, reload, tracer, with_core_words,
+    Error, exporter, flush_spans, local_agents, nats_config, reload, run_blocking, tracer,
+    with_core_words,
 };
 use crate::agent::history::transfer;
 use crate::agent::{AgentMemories, ModelAgent, ThreadMemory};
@@ -101,7 +102,7 @@ pub struct HostedAgents {
     models: Arc<ModelCounts>,
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
-    watcher: HealthMonitor,
+    health: HealthMonitor,
     exporter: Option<SpanExporter>,
 }
 
@@ -165,7 +166,7 @@ impl HostedAgents {
         }
 
         let hosted = HostedHealth { models: Arc::clone(&counts), connections, stopped };
-        let watcher = HealthMonitor::of_hosted(&config.name, hosted, &tracer);
+        let health = HealthMonitor::of_hosted(&config.name, hosted, &tracer);
         Ok(Self {
             config: Mutex::new(Arc::new(config)),
             has_own_keys: keys.is_some(),
@@ -173,7 +174,7 @@ impl HostedAgents {
             models: counts,
             stop,
             posts,
-            watcher,
+            health,
             exporter,
         })
     }
@@ -190,8 +191,7 @@ impl HostedAgents {
             let around = ConfigEnvironment::of_process();
             move || config::load_for_host(&before.file, &around, has_own_keys)
         };
-        let loaded = spawn_blocking(loading).await.map_err(|_| Error::Stopped)?;
-        let after = match loaded {
+        let after = match run_blocking(loading).await? {
             Ok(after) => after,
             Err(problems) => return Ok(reload::invalid(&problems)),
         };
@@ -217,8 +217,7 @@ impl HostedAgents {
             return Ok(reload::invalid(&missing));
         }
 
-        let completing = spawn_blocking(move || with_core_words(after));
-        let after = Arc::new(completing.await.map_err(|_| Error::Stopped)??);
+        let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
         self.take_config(&after, &specs)?;
         *config = Arc::clone(&after);
         let changes = changes.into_iter().map(|change| change.path).collect();
@@ -247,8 +246,8 @@ impl HostedAgents {
 
     /// Returns the health monitor of the hosted agents. The monitor stays usable after the agents
     /// have stopped.
-    pub fn watcher(&self) -> HealthMonitor {
-        self.watcher.clone()
+    pub fn health(&self) -> HealthMonitor {
+        self.health.clone()
     }
 
     /// Refuses new deliveries to the hosted agents. Returns when every running turn has ended and

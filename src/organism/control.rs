@@ -30,8 +30,8 @@ use crate::pump::driver::Handle;
 use crate::service::encoding;
 use crate::service::handshake::{Handshake, SocketRequest};
 use crate::service::{
-    Error, PumpService, ReloadReport, ResponseSender, ServiceRequest, ServiceResponse,
-    SubmitUpdate, bind_socket, response_queue,
+    Error, PartitionUnavailable, PumpService, ReloadReport, ResponseSender, ServiceRequest,
+    ServiceResponse, SubmitUpdate, bind_socket, response_queue,
 };
 use crate::thread::DecisionOrigin;
 
@@ -110,35 +110,21 @@ impl ControlContext {
         }
     }
 
-    /// Makes the `busy` response to a request on a connection beyond the maximum number of
-    /// connections.
+    /// Makes the `busy` response to a request that would occupy a connection beyond the maximum
+    /// number of connections.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
-        let text = match request {
-            ServiceRequest::Submit(submit) => &*submit.payload,
-            _ => &[],
+        let ServiceRequest::Submit(submission) = request else {
+            let why = PartitionUnavailable::lasting(TOO_MANY_CONNECTIONS);
+            return ServiceResponse::Unavailable(why);
         };
 
-        let refusal = Refusal::new(RefusalRule::Busy, TOO_MANY_CONNECTIONS, text);
-        if let (PumpBackend::One(pump), ServiceRequest::Submit(submit)) = (&self.pumps, request) {
-            pump.count_busy(&submit.client);
+        match &self.pumps {
+            PumpBackend::One(pump) => pump.count_busy(&submission.client),
+            PumpBackend::Several(table) => table.count_busy(submission),
         }
-
-        if matches!(
-            request,
-            ServiceRequest::AwaitResults { .. }
-                | ServiceRequest::FollowJournals
-                | ServiceRequest::FollowLive(_)
-        ) {
-            return ServiceResponse::unavailable(TOO_MANY_CONNECTIONS, false, false);
-        }
-
-        match refused(request, refusal) {
-            ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. }) => {
-                let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
-                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms })
-            }
-            response => response,
-        }
+        let refusal = Refusal::new(RefusalRule::Busy, TOO_MANY_CONNECTIONS, &submission.payload);
+        let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
+        ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms })
     }
 
     /// Returns the response to a request that must not reach the pump. Returns `None` if the pump
@@ -165,14 +151,7 @@ impl ControlContext {
 
         // Decisions and queries are carried out even beyond the bound, because they let waiting
         // connections finish.
-        let waits = matches!(
-            request,
-            ServiceRequest::Submit(_)
-                | ServiceRequest::AwaitResults { .. }
-                | ServiceRequest::FollowJournals
-                | ServiceRequest::FollowLive(_)
-        );
-        (self.is_busy && waits).then(|| self.busy(request))
+        (self.is_busy && request.occupies_connection()).then(|| self.busy(request))
     }
 
     async fn respond(
@@ -475,7 +454,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::Pause(_)
         | ServiceRequest::Fork(_)
         | ServiceRequest::Retry(_) => ServiceResponse::Ruled(Some(Box::new(refusal))),
-        ServiceRequest::AwaitResults { .. }
+        ServiceRequest::AwaitResults(_)
         | ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
@@ -503,8 +482,7 @@ impl ControlConnection {
         // A follower of the journals or of the live channel gets no last response that an orderly
         // stop could wait for. It also gets the records that are written during the stop, until the
         // pump has ended.
-        let is_follower =
-            matches!(request, ServiceRequest::FollowJournals | ServiceRequest::FollowLive(_));
+        let is_follower = request.is_follower();
         if is_follower {
             self.serving = None;
         }

@@ -241,11 +241,9 @@ fn recollection(
     });
     let payloads: Vec<_> = payloads.collect();
     let position = Some(record.position);
-    let is_whole = payloads
-        .iter()
-        .all(|(.., payload)| Digest::of(payload.as_str().as_bytes()) == payload.digest);
+    let is_intact = payloads.iter().all(|(.., payload)| payload.is_intact());
     // A call that was cancelled with its opener has no result, nor has one whose result is
     // redacted.
     let found = CallRecollection { source: call, listener, how, payloads, position };
-    (!found.payloads.is_empty() && is_whole).then_some(found)
+    (!found.payloads.is_empty() && is_intact).then_some(found)
 }

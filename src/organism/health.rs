@@ -126,15 +126,15 @@ pub struct UnprovedRecords {
 }
 
 impl UnprovedRecords {
-    fn of(watched: &PumpHealth, partition: Option<u32>) -> Option<Self> {
-        let (proved_from, proved) = watched.counts.unproved()?;
+    fn of(health: &PumpHealth, partition: Option<u32>) -> Option<Self> {
+        let (proved_from, proved) = health.counts.unproved()?;
         Some(Self { proved_from, proved, partition })
     }
 }
 
 impl HealthMonitor {
-    pub(super) fn of_one(name: &str, watched: PumpHealth, tracer: &SpanTracer) -> Self {
-        Self { name: name.into(), pumps: WatchedPumps::One(watched), tracer: tracer.clone() }
+    pub(super) fn of_one(name: &str, health: PumpHealth, tracer: &SpanTracer) -> Self {
+        Self { name: name.into(), pumps: WatchedPumps::One(health), tracer: tracer.clone() }
     }
 
     pub(super) fn of_hosted(name: &str, hosted: HostedHealth, tracer: &SpanTracer) -> Self {
@@ -142,14 +142,10 @@ impl HealthMonitor {
         Self { name: name.into(), pumps, tracer: tracer.clone() }
     }
 
-    pub(super) fn of_several(
-        name: &Arc<str>,
-        table: Arc<PartitionMap>,
-        tracer: &SpanTracer,
-    ) -> Self {
+    pub(super) fn of_several(name: &Arc<str>, map: Arc<PartitionMap>, tracer: &SpanTracer) -> Self {
         let name = Arc::clone(name);
         let tracer = tracer.clone();
-        Self { name, pumps: WatchedPumps::Several(table), tracer }
+        Self { name, pumps: WatchedPumps::Several(map), tracer }
     }
 
     /// Whether all pumps and standbys of this process have ended. If no stop was requested, a pump
@@ -157,9 +153,9 @@ impl HealthMonitor {
     /// agents.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
-            WatchedPumps::One(watched) => watched.counts.has_ended(),
+            WatchedPumps::One(health) => health.counts.has_ended(),
             WatchedPumps::Elsewhere(_) => false,
-            WatchedPumps::Several(table) => table.statuses().iter().all(|status| {
+            WatchedPumps::Several(map) => map.statuses().iter().all(|status| {
                 matches!(status, PartitionStatus::Foreign | PartitionStatus::Broken(_))
             }),
         }
@@ -169,10 +165,10 @@ impl HealthMonitor {
     /// accepts submissions.
     pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
-            WatchedPumps::One(watched) => {
-                watched.counts.unready().into_iter().map(|unready| problem(unready, None)).collect()
+            WatchedPumps::One(health) => {
+                health.counts.unready().into_iter().map(|unready| problem(unready, None)).collect()
             }
-            WatchedPumps::Several(table) => partition_problems(table),
+            WatchedPumps::Several(map) => partition_problems(map),
             WatchedPumps::Elsewhere(hosted) => hosted.problems(),
         }
     }
@@ -181,9 +177,9 @@ impl HealthMonitor {
     /// record.
     pub fn unproved(&self) -> Vec<UnprovedRecords> {
         match &self.pumps {
-            WatchedPumps::One(watched) => UnprovedRecords::of(watched, None).into_iter().collect(),
-            WatchedPumps::Several(table) => {
-                let pumps = table.watched();
+            WatchedPumps::One(health) => UnprovedRecords::of(health, None).into_iter().collect(),
+            WatchedPumps::Several(map) => {
+                let pumps = map.watched();
                 let pumps = pumps.iter();
                 pumps.filter_map(|(at, own)| UnprovedRecords::of(own, Some(*at))).collect()
             }
@@ -210,19 +206,19 @@ impl HealthMonitor {
         }
 
         match &self.pumps {
-            WatchedPumps::One(watched) => watched.write(&mut page),
+            WatchedPumps::One(health) => health.write(&mut page),
             WatchedPumps::Elsewhere(hosted) => hosted.models.write(&mut page),
-            WatchedPumps::Several(table) => {
-                for (partition, status) in table.statuses().into_iter().enumerate() {
+            WatchedPumps::Several(map) => {
+                for (partition, status) in map.statuses().into_iter().enumerate() {
                     let partition = partition.to_string();
                     page.gauges("organism_partition_pumped", "1 where it is pumped here.").sample(
                         &[("partition", &partition)],
                         u64::from(status == PartitionStatus::Here),
                     );
                 }
-                for (partition, watched) in table.watched().iter() {
+                for (partition, health) in map.watched().iter() {
                     page.label("partition", &partition.to_string());
-                    watched.write(&mut page);
+                    health.write(&mut page);
                 }
             }
         }
@@ -231,9 +227,9 @@ impl HealthMonitor {
     }
 }
 
-fn partition_problems(table: &PartitionMap) -> Vec<ReadinessProblem> {
+fn partition_problems(map: &PartitionMap) -> Vec<ReadinessProblem> {
     let mut problems = Vec::new();
-    for (partition, status) in (0..).zip(table.statuses()) {
+    for (partition, status) in (0..).zip(map.statuses()) {
         let here = Some(partition);
         match status {
             // Requests for such a partition are passed on to the process that pumps it, so it
@@ -241,12 +237,16 @@ fn partition_problems(table: &PartitionMap) -> Vec<ReadinessProblem> {
             PartitionStatus::Foreign | PartitionStatus::Elsewhere(_) => {}
             PartitionStatus::Starting => problems.push(problem(PumpNotReady::Starting, here)),
             PartitionStatus::Leaving => problems.push(problem(PumpNotReady::Draining, here)),
+            PartitionStatus::Waiting { obstacle, why } => {
+                let waits = problem(PumpNotReady::Waits(obstacle), here);
+                problems.push(ReadinessProblem { why, ..waits });
+            }
             PartitionStatus::Broken(why) => {
                 problems.push(ReadinessProblem { what: "broken", why, partition: here })
             }
             PartitionStatus::Here => {
-                let watched = table.watched().get(&partition).cloned();
-                let unready = watched.map(|watched| watched.counts.unready()).unwrap_or_default();
+                let health = map.watched().get(&partition).cloned();
+                let unready = health.map(|health| health.counts.unready()).unwrap_or_default();
                 problems.extend(unready.into_iter().map(|unready| problem(unready, here)));
             }
         }

@@ -53,7 +53,7 @@ use crate::journal::{self, Journal, sqlite};
 use crate::nats;
 use crate::pump::ResidentCore;
 use crate::pump::core::Core;
-use crate::pump::driver::Handle;
+use crate::pump::driver::{Handle, PumpStopped};
 use crate::pump::gate::Gate;
 use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::service::announcement::CommandPresence;
@@ -61,7 +61,7 @@ use crate::service::{self, socket_path};
 use crate::telemetry::SpanExporter;
 use crate::trace::SpanTracer;
 use crate::workflow::run_schema;
-use pump_runtime::PumpRuntime;
+use pump_runtime::{PumpRuntime, gate_of};
 use start::AbortOnDrop;
 use workflow_runs::WorkflowRuns;
 
@@ -189,11 +189,25 @@ impl From<project::Error> for Error {
     }
 }
 
+impl From<PumpStopped> for Error {
+    fn from(_: PumpStopped) -> Self {
+        Self::Stopped
+    }
+}
+
 impl Error {
     fn io(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let context = context.into();
         move |source| Self::Io { context, source }
     }
+}
+
+/// Runs `work` on a thread on which work may block, and returns its result. Returns
+/// [`Error::Stopped`] if `work` panicked, or if the runtime ended before `work` began.
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopped)
 }
 
 /// Version of the program, as each boot records it.
@@ -213,7 +227,7 @@ pub struct Organism {
     runtime: PumpRuntime,
     control: Option<control::ControlServer>,
     reloader: ReloadService,
-    watcher: HealthMonitor,
+    health: HealthMonitor,
     exporter: Option<SpanExporter>,
     /// Responder that reports to other processes up to which position this machine has a copy of
     /// the journal. The responder runs until this field is dropped. `None` for an embedded journal.
@@ -229,8 +243,8 @@ impl Organism {
 
     /// Returns the health monitor of this organism. The monitor stays usable after the organism has
     /// stopped.
-    pub fn watcher(&self) -> HealthMonitor {
-        self.watcher.clone()
+    pub fn health(&self) -> HealthMonitor {
+        self.health.clone()
     }
 
     /// Returns the service that reloads the config of this organism.
@@ -327,18 +341,14 @@ fn core(config: &Config) -> ResidentCore {
 
 /// Builds the gate of a config without a pump, for callers that only check payloads.
 pub fn gate(config: Config) -> Result<Gate, Error> {
-    let config = with_core_words(config)?;
-    let gate = Gate::new(Arc::new(config.contracts), config.schemas);
-    Ok(gate.with_payload_bytes(config.payload_bytes))
+    Ok(gate_of(&with_core_words(config)?))
 }
 
 /// Adds the built-in schemas to the config, which define the payloads of the core, of agents and of
 /// workflows. Also adds the schemas that are generated for goals (see [`add_goals`]) and for the
 /// replies of workflows (see [`add_runs`]).
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
-    let failed = |problems: Vec<SchemaProblem>| Error::Builtin {
-        detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    };
+    let failed = |problems: Vec<SchemaProblem>| Error::Builtin { detail: joined(problems) };
     let builtins = [
         ("core.xsd", crate::system::SCHEMA),
         ("agent.xsd", crate::agent::SCHEMA),
@@ -351,6 +361,11 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     add_goals(&mut config).map_err(failed)?;
     add_runs(&mut config).map_err(failed)?;
     Ok(config)
+}
+
+/// Writes several problems on one line.
+fn joined<T: ToString>(problems: Vec<T>) -> String {
+    problems.iter().map(T::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Adds one schema for each agent to which a workflow may send goals.

@@ -29,8 +29,8 @@ pub(super) async fn remotes(
         return Ok(hosts);
     };
 
-    let wire = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
-    check_max_payload(wire.client(), config.payload_bytes)?;
+    let connection = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
+    check_max_payload(connection.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
 
     for (name, remote) in listeners.chain(remote) {
@@ -38,14 +38,14 @@ pub(super) async fn remotes(
         let mut options =
             Options { remote_agents: remote, ..Options::new(config.name.clone(), name.clone()) };
         options.waits_for_end = options.remote_agents.is_none() && is_ordered(config, &name);
-        let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
+        let host = NatsHost::start(Arc::clone(&connection), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
 
     // If the servers deny a subscription, answers could never arrive. The start must fail now,
     // instead of one delivery after another.
-    nats::flush_and_await_denials(wire.client(), wire.denials()).await;
-    match wire.denials().subscription_denied(&format!("organism.{}.re.", config.name)) {
+    nats::flush_and_await_denials(connection.client(), connection.denials()).await;
+    match connection.denials().subscription_denied(&format!("organism.{}.re.", config.name)) {
         Some(denied) => Err(nats::Error::from(denied).into()),
         None => Ok(hosts),
     }

@@ -26,6 +26,7 @@ use super::{
 use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, DirectoryLock, hold};
+use crate::pump::driver::WriteObstacle;
 use crate::telemetry::SpanExporter;
 use membership::GroupMembership;
 use partition_map::PartitionLocation;
@@ -43,6 +44,12 @@ pub enum PartitionStatus {
     /// The process with this name runs the partition's pump, and this process stands by to take
     /// over.
     Elsewhere(String),
+    /// This process can neither pump the partition nor follow its journal now, and tries again.
+    Waiting {
+        obstacle: WriteObstacle,
+        /// The error of the last attempt.
+        why: String,
+    },
     Here,
     /// This process is handing the partition over.
     Leaving,
@@ -53,7 +60,7 @@ pub enum PartitionStatus {
 /// The part of a partitioned organism that runs in this process.
 pub struct PartitionedOrganism {
     name: Arc<str>,
-    table: Arc<PartitionMap>,
+    map: Arc<PartitionMap>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::ControlServer>,
@@ -62,9 +69,9 @@ pub struct PartitionedOrganism {
     /// Responder that reports to other processes up to which position this process has copies of
     /// its partitions' journals. The responder includes broken partitions.
     _responder: Option<ProjectionResponder>,
-    // Declared last, so that the directory's lock is released after everything in the directory is
-    // closed.
-    _lock: DirectoryLock,
+    // Declared last, so that the locks of the directories are released after everything in the
+    // directories is closed.
+    _locks: [DirectoryLock; 2],
 }
 
 impl PartitionedOrganism {
@@ -77,7 +84,7 @@ impl PartitionedOrganism {
         check_start(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
-        let lock = lock(&config)?;
+        let locks = lock(&config)?;
         let StorageConfig::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
@@ -85,10 +92,10 @@ impl PartitionedOrganism {
         let rpc = PumpRpc::connect(servers, &config.name).await?;
         let rules = Arc::new(SharedRules::new(&config));
         let reloader = ReloadService::new(&config, &rules);
-        let table = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));
-        let known = Arc::clone(&table);
+        let map = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));
+        let known = Arc::clone(&map);
         let members: KnownMembers = Arc::new(move || known.members());
-        let _responder = table.rpc.answer_for_projections(&config, members).await?;
+        let _responder = map.rpc.answer_for_projections(&config, members).await?;
 
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
@@ -101,7 +108,7 @@ impl PartitionedOrganism {
             heir_senders.insert(partition, heir_sender);
             let worker = PartitionWorker::new(
                 partition,
-                Arc::clone(&table),
+                Arc::clone(&map),
                 reloader.clone(),
                 hand_over,
                 stopped.clone(),
@@ -110,7 +117,7 @@ impl PartitionedOrganism {
             workers.push(tokio::spawn(worker.run()));
         }
 
-        let membership = GroupMembership::new(Arc::clone(&table), reloader.config(), heir_senders);
+        let membership = GroupMembership::new(Arc::clone(&map), reloader.config(), heir_senders);
         drop(tokio::spawn(async move {
             if let Err(error) = membership.call(stopped).await {
                 tracing::error!(
@@ -124,16 +131,16 @@ impl PartitionedOrganism {
         let control = None;
         let mut organism = Self {
             name,
-            table,
+            map,
             workers,
             stop,
             control,
             reloader: reloader.clone(),
             exporter,
             _responder,
-            _lock: lock,
+            _locks: locks,
         };
-        let context = control::ControlContext::of_several(Arc::clone(&organism.table), reloader);
+        let context = control::ControlContext::of_several(Arc::clone(&organism.map), reloader);
 
         match open_control_socket(&config, context) {
             Ok(control) => organism.control = Some(control),
@@ -147,7 +154,7 @@ impl PartitionedOrganism {
 
     /// Returns the status of every partition, in order.
     pub fn statuses(&self) -> Vec<PartitionStatus> {
-        self.table.statuses()
+        self.map.statuses()
     }
 
     /// Returns the service that reloads the config in all pumps of this process.
@@ -157,10 +164,10 @@ impl PartitionedOrganism {
 
     /// Returns the health monitor of this process. The monitor stays usable after the process has
     /// stopped its pumps.
-    pub fn watcher(&self) -> HealthMonitor {
+    pub fn health(&self) -> HealthMonitor {
         HealthMonitor::of_several(
             &self.name,
-            Arc::clone(&self.table),
+            Arc::clone(&self.map),
             &tracer(self.exporter.as_ref()),
         )
     }
@@ -191,15 +198,15 @@ impl PartitionedOrganism {
             first = first.and(ended);
         }
 
-        self.table.end_followers();
+        self.map.end_followers();
         flush_spans(self.exporter).await;
         first
     }
 }
 
-/// Locks the data directory. Only one process may run partitions in a directory, because that
-/// process opens the directory's only control socket.
-fn lock(config: &Config) -> Result<DirectoryLock, Error> {
+/// Locks the data directory and the state directory. Only one process may run partitions in a data
+/// directory, because that process opens the directory's only control socket.
+fn lock(config: &Config) -> Result<[DirectoryLock; 2], Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {
         let detail = "holds a journal that is not divided: name another directory, or take \

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +17,7 @@ use crate::config::{
     Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
     is_directory_of, path_of,
 };
+use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::journal::jetstream::{JoiningHost, StreamContent, identity, stream_content};
 use crate::journal::sqlite::{DATABASE, DirectoryLock, is_without_mac, make_directory};
@@ -531,14 +531,9 @@ fn has_journal(data: &Path) -> bool {
 /// none.
 pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
-    match std::fs::read(&path) {
-        Ok(mut bytes) => {
-            bytes.truncate(bytes.trim_ascii_end().len());
-            Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io(data)(error)),
-    }
+    let Some(mut bytes) = durable_file::read(&path).map_err(io(data))? else { return Ok(None) };
+    bytes.truncate(bytes.trim_ascii_end().len());
+    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
 }
 
 /// Copies the stored project path from the directory `data` to the directory `to`, if `data`
@@ -554,15 +549,7 @@ pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
 /// leaves either the old path or the new one.
 fn store(data: &Path, project: &Path) -> Result<(), Error> {
     let path = data.join(PROJECT_FILE);
-    let unfinished = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(project.as_os_str().as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, &path)?;
-        File::open(data)?.sync_all()
-    };
-
-    write().map_err(io(&path))
+    let line = [project.as_os_str().as_bytes(), b"\n"].concat();
+    let stored = durable_file::replace(&path, &path.with_extension("new"), &line);
+    stored.map_err(io(&path))
 }

@@ -86,11 +86,11 @@ pub fn preview(
             let spec = spec_of(&config, agent)?;
             let example = ExampleThread::of(&config, spec)?;
             let delivery = example.delivery(agent);
-            rendered(&made(&config, spec, Arc::new(example))?, &delivery, &config)
+            rendered(&made(&config, spec, Arc::new(example))?, &delivery, None, &config)
         }
         TurnSelector::Next(thread) => {
             let PreviewInput { agent, delivery } = due_in(&config, agent, thread)?;
-            rendered(&agent, &delivery, &config)
+            rendered(&agent, &delivery, None, &config)
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn first_turns(
     let turn = |(name, payload): (PayloadName, String)| {
         let example = ExampleThread::with(&config, agent, name, payload)?;
         let delivery = example.delivery(agent);
-        rendered(&made(&config, spec, Arc::new(example))?, &delivery, &config)
+        rendered(&made(&config, spec, Arc::new(example))?, &delivery, None, &config)
     };
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
@@ -190,14 +190,16 @@ pub(super) fn made(
     local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, memories)
 }
 
-/// Renders the turn that `agent` would take for `delivery`; `config` is the agent's config.
+/// Renders the turn that `agent` would take for `delivery`; `config` is the agent's config. The
+/// request has the form for `provider`, or for the agent's first route if `provider` is `None`.
 pub(super) fn rendered(
     agent: &ModelAgent,
     delivery: &Delivery,
+    provider: Option<&str>,
     config: &Config,
 ) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::AttemptFailure| nothing(failure.to_string());
-    let (request, size) = agent.measured(delivery).map_err(failed)?;
+    let (request, size) = agent.measured(delivery, provider).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
     let digest = Digest::of(wire.as_bytes());
     Ok(PromptPreview {

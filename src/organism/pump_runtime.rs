@@ -46,7 +46,7 @@ pub(super) struct PumpRuntime {
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closes when the pump has ended.
     ended: watch::Receiver<()>,
-    watched: PumpHealth,
+    health: PumpHealth,
     index: Option<IndexFollower>,
     alerts: Arc<AlertWatch>,
 }
@@ -112,11 +112,11 @@ impl PumpRuntime {
             PumpClockMode::Frozen => pump.with_frozen_clock().traced(tracer.clone()),
         };
 
-        let mut watched = PumpHealth::new(config, pump.counts());
+        let mut health = PumpHealth::new(config, pump.counts());
         let factory = HostFactory {
             sink: pump.sink(),
             runtime,
-            models: Arc::clone(&watched.models),
+            models: Arc::clone(&health.models),
             tracer: tracer.clone(),
             memory: Arc::new(JournalMemory::new(config.data.clone())),
             mark,
@@ -134,28 +134,28 @@ impl PumpRuntime {
         let handle = pump.handle();
         tokio::spawn(fork_recalls::serve(orders, handle.clone(), fork_recalls::journals(config)));
         let (running, ended) = watch::channel(());
-        let alerts = watched.alert_watch(config, &factory, &handle, &ended, last_time);
+        let alerts = health.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;
         let hosts = SharedHosts::new(hosts, Arc::clone(&factory.presence));
         let factory = is_reloadable.then(|| Arc::new(factory));
         let data = config.data.clone();
         let journal = config.journal_name();
         let index = None;
-        Ok(Self { handle, data, journal, hosts, factory, pump, ended, watched, index, alerts })
+        Ok(Self { handle, data, journal, hosts, factory, pump, ended, health, index, alerts })
     }
 
     /// Keeps the index of the journal up to date from now on, until the pump ends.
     pub fn follow_index(&mut self) -> Result<(), Error> {
         let recorded = self.handle.recorded();
         let follower = IndexFollower::start(self.data.clone(), recorded, self.ended.clone())?;
-        self.watched.index = Some(follower.lag());
+        self.health.index = Some(follower.lag());
         self.index = Some(follower);
         Ok(())
     }
 
     /// Starts the watch for alerts if the config declares alerts. The watch ends with the pump.
     pub fn watch_alerts(&self, config: &Config) -> Result<(), Error> {
-        self.alerts.configure(config, self.watched.index.clone())
+        self.alerts.configure(config, self.health.index.clone())
     }
 
     /// Returns the watch for alerts of this pump. A reload configures it anew.
@@ -178,8 +178,8 @@ impl PumpRuntime {
     }
 
     /// Returns the health of the pump, which includes its metrics.
-    pub fn watched(&self) -> PumpHealth {
-        self.watched.clone()
+    pub fn health(&self) -> PumpHealth {
+        self.health.clone()
     }
 
     /// Returns the service that carries out requests on this pump.

@@ -11,13 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, watch};
-use tokio::task::spawn_blocking;
 
 use super::access::AccessRules;
 use super::alerts::AlertWatch;
 use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::pump_runtime::{PumpRuntime, core_config, gate_of};
-use super::{Error, HostedListener, operator, with_core_words};
+use super::{Error, HostedListener, operator, run_blocking, with_core_words};
 use crate::bus::Host;
 use crate::config::{self, Config, ConfigEnvironment, ConfigProblems, ReloadComparison};
 use crate::ids::{Digest, ListenerName};
@@ -39,11 +38,17 @@ pub(super) struct RulesInForce {
     pub identity: Option<OrganismIdentity>,
 }
 
-impl SharedRules {
-    pub fn new(config: &Config) -> Self {
+impl RulesInForce {
+    fn of(config: &Config) -> Self {
         let rules = Arc::new(AccessRules::of(config));
         let identity = Some(OrganismIdentity::of(config));
-        Self(RwLock::new(Arc::new(RulesInForce { rules, identity })))
+        Self { rules, identity }
+    }
+}
+
+impl SharedRules {
+    pub fn new(config: &Config) -> Self {
+        Self(RwLock::new(Arc::new(RulesInForce::of(config))))
     }
 
     pub fn in_force(&self) -> Arc<RulesInForce> {
@@ -51,9 +56,7 @@ impl SharedRules {
     }
 
     fn replace(&self, config: &Config) {
-        let rules = Arc::new(AccessRules::of(config));
-        let identity = Some(OrganismIdentity::of(config));
-        let next = Arc::new(RulesInForce { rules, identity });
+        let next = Arc::new(RulesInForce::of(config));
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 }
@@ -150,9 +153,9 @@ impl ReloadService {
         let before = Arc::clone(&self.0.config.borrow());
         let loading = {
             let before = Arc::clone(&before);
-            spawn_blocking(move || load_again(&before))
+            move || load_again(&before)
         };
-        let after = match loading.await.map_err(|_| Error::Stopped)? {
+        let after = match run_blocking(loading).await? {
             Ok(after) => after,
             Err(problems) => return Ok(invalid(&problems)),
         };
@@ -165,8 +168,7 @@ impl ReloadService {
             return Ok(ReloadReport::NeedsRestart { keys: restart.into_iter().collect() });
         }
 
-        let completing = spawn_blocking(move || with_core_words(after));
-        let after = Arc::new(completing.await.map_err(|_| Error::Stopped)??);
+        let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
         if self.0.pumps().values().any(Option::is_none) {
             return Err(Error::NotReloadable);
         }
@@ -317,7 +319,7 @@ impl ReloadablePump {
             Err(_) => self.hosts.without_those_in_use(hosts),
         };
         drain_all(&unused).await;
-        exchanged.map_err(|_| Error::Stopped)?;
+        exchanged?;
 
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
         // The config is in force on record, whether or not the alerts follow it.

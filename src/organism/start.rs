@@ -137,7 +137,7 @@ impl Organism {
             runtime.follow_index()?;
             runtime.watch_alerts(&config)?;
         }
-        let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
+        let health = HealthMonitor::of_one(&config.name, runtime.health(), &tracer);
         let rules = Arc::new(SharedRules::new(&config));
         let reloader = ReloadService::new(&config, &rules);
         reloader.join(0, &config, &runtime).await?;
@@ -146,7 +146,7 @@ impl Organism {
             runtime,
             control: None,
             reloader,
-            watcher,
+            health,
             exporter,
             _responder,
             _presence: presence,

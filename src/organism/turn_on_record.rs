@@ -139,7 +139,8 @@ impl TurnOnRecord {
         self.check(digest, "the thread has changed")?;
 
         let notice = self.note.notice.as_deref();
-        let again = config.map(|config| self.render(config));
+        let provider = inputs.native.as_deref();
+        let again = config.map(|config| self.render(config, provider));
         let mut size = ModelTerms::default().size(&request, notice);
         let mut comparison = None;
         match again {
@@ -171,7 +172,7 @@ impl TurnOnRecord {
     /// [`Error::Preview`] if `config` cannot reproduce the request.
     pub fn preview_with(&self, config: &Config) -> Result<PromptPreview, Error> {
         let now = config.digest;
-        let (_, preview) = self.render(config)?;
+        let (_, preview) = self.render(config, None)?;
         let digest = ModelAgent::digest(&preview.request);
         let why = format!(
             "it is from before turns stored what they send, and the config, the schemas or the \
@@ -215,8 +216,13 @@ impl TurnOnRecord {
     }
 
     /// Renders the turn's request with a config. Uses the renderer version and the environment that
-    /// the turn recorded.
-    fn render(&self, config: &Config) -> Result<(ModelAgent, PromptPreview), Error> {
+    /// the turn recorded. `provider` is the provider whose native calls the request contains as
+    /// such; `None` for that of the agent's first route.
+    fn render(
+        &self,
+        config: &Config,
+        provider: Option<&str>,
+    ) -> Result<(ModelAgent, PromptPreview), Error> {
         let config = with_core_words(config.clone())?;
         let spec = spec_of(&config, &self.note.agent)?;
         let agent = made(&config, spec, Arc::new(self.history()))?;
@@ -231,7 +237,7 @@ impl TurnOnRecord {
 
         let PastTurn { call, position, .. } = self.note;
         let delivery = delivery(&self.note.agent, &self.thread, call, position);
-        let preview = rendered(&agent, &delivery, &config)?;
+        let preview = rendered(&agent, &delivery, provider, &config)?;
         Ok((agent, preview))
     }
 
@@ -263,7 +269,7 @@ impl TurnOnRecord {
 /// Returns the turns that a record contains, each with its thread.
 fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.name == system::name("model-turn") => {
+        Fact::Accepted { message, .. } if message.name == system::name(system::MODEL_TURN) => {
             Some((&message.thread, PastTurn::read(message.payload.as_str())?))
         }
         _ => None,

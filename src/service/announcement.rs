@@ -8,9 +8,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::Instant;
 
 use super::Error;
+use crate::file_lock::lock_within;
 use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
@@ -36,22 +36,13 @@ impl Announcement {
         let path = data.join(ANNOUNCED);
         let failed = || Error::io(path.display().to_string());
         let mut file = open(&path).map_err(failed())?;
-        let until = Instant::now() + limits::LOCK_TIMEOUT;
 
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                // A command that checks the lock holds it briefly, so the attempt is repeated.
-                Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                    std::thread::sleep(limits::LOCK_RETRY);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let holder = format!("{}, which is starting", announced_process(data));
-                    let path = data.display().to_string();
-                    return Err(journal::Error::InUse { path, holder }.into());
-                }
-                Err(TryLockError::Error(error)) => return Err(failed()(error)),
-            }
+        // A command that checks the lock holds it briefly, so the attempt is repeated.
+        let locked = lock_within(&file, limits::LOCK_TIMEOUT, &mut || false);
+        if !locked.map_err(failed())? {
+            let holder = format!("{}, which is starting", announced_process(data));
+            let path = data.display().to_string();
+            return Err(journal::Error::InUse { path, holder }.into());
         }
 
         let pid = std::process::id();

@@ -7,6 +7,7 @@ mod live;
 mod pause;
 mod retry;
 mod signature_place;
+mod submission;
 
 pub use fork::OpenedFork;
 pub use pause::PauseError;
@@ -17,22 +18,20 @@ use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, OnceCell};
-use uuid::Uuid;
 
 use super::handshake::Handshake;
-use super::pump_service::{held_in, journal_in};
+use super::pump_service::held_in;
 use super::signing::OperatorSigner;
 use super::{
     DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, ServiceRequest,
-    ServiceResponse, ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate, TreeWait,
-    response_queue,
+    ServiceResponse, ServiceTransport, SocketTransport, response_queue,
 };
-use crate::audit::{self, HeldCall};
+use crate::audit::HeldCall;
 use crate::config::{Config, StorageConfig};
 use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::{CallId, Digest, MessageId, Position, ThreadId};
+use crate::ids::{MessageId, Position, ThreadId};
 use crate::journal::jetstream::identity;
-use crate::journal::sqlite::JournalReader;
+use crate::journal::sqlite::DATABASE;
 use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::nats;
@@ -46,8 +45,9 @@ pub struct ServiceClient {
 
 enum Transports {
     /// The transport to one running organism. When this organism has ended, the client does not
-    /// look for another one.
-    One(ServiceTransport),
+    /// look for an organism on another machine. `partitions` is the number of partitions of the
+    /// organism; `None` if it has a single pump, or if the number is unknown.
+    One { transport: ServiceTransport, partitions: Option<u32> },
     /// The transports to the partitions of an organism. Partitions move between processes, so the
     /// client chooses a transport for each attempt: the socket of an organism on this machine or,
     /// if none runs here, NATS.
@@ -58,7 +58,20 @@ impl ServiceClient {
     /// Creates a client of the organism that `transport` reaches. The organism's journal is in
     /// `data`.
     pub fn new(data: &Path, transport: ServiceTransport) -> Self {
-        Self { data: data.to_owned(), transports: Transports::One(transport) }
+        let transports = Transports::One { transport, partitions: None };
+        Self { data: data.to_owned(), transports }
+    }
+
+    /// Creates a client of the organism that `socket` reaches, whatever its config is. The client
+    /// learns from the organism how many partitions it has, and so addresses all of them. The
+    /// organism's journals are in `data`.
+    pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
+        // A journal that is not divided has a single pump.
+        let is_undivided = data.join(DATABASE).exists();
+        let partitions = if is_undivided { None } else { socket.partitions().await? };
+        let transport = ServiceTransport::Socket(socket);
+        let transports = Transports::One { transport, partitions };
+        Ok(Self { data: data.to_owned(), transports })
     }
 
     /// Creates a client of the organism that runs on the journal in `data`. Returns `None` if no
@@ -77,10 +90,11 @@ impl ServiceClient {
         Self { data, transports: Transports::Partitioned { config, local, nats } }
     }
 
-    /// Returns the number of partitions; `None` if the client has one transport for all requests.
-    fn partitions(&self) -> Option<u32> {
+    /// Returns the number of partitions; `None` if the organism has a single pump, or if the client
+    /// does not know the number.
+    pub fn partitions(&self) -> Option<u32> {
         match &self.transports {
-            Transports::One(_) => None,
+            Transports::One { partitions, .. } => *partitions,
             Transports::Partitioned { config, .. } => Some(config.partitions()),
         }
     }
@@ -89,93 +103,12 @@ impl ServiceClient {
         self.partitions().map_or(0, |partitions| thread.partition(partitions))
     }
 
-    /// Submits a payload. Calls `on_update` with the receipt. If the request waits for results,
-    /// also calls `on_update` with each result, and with each reason why the submission's threads
-    /// make no progress.
-    pub async fn submit(
-        &self,
-        mut request: SubmitRequest,
-        mut on_update: impl FnMut(SubmitUpdate),
-    ) -> Result<(), Error> {
-        let is_own_key = request.key.is_none();
-        let partition = self.partitions().map_or(0, |partitions| {
-            request.assign_thread_and_key();
-            request.partition(partitions)
-        });
-
-        let mut expected = ExpectedReplies::Receipt { wait: request.wait };
-        let mut accepted: Option<(ThreadId, Vec<CallId>)> = None;
-        let mut waits = ReportedWaits::default();
-        let mut retries = self.retries(partition);
-
-        loop {
-            let request = match &accepted {
-                None => ServiceRequest::Submit(request.clone()),
-                Some((thread, calls)) => {
-                    ServiceRequest::AwaitResults { thread: thread.clone(), calls: calls.clone() }
-                }
-            };
-            let mut unavailable = None;
-            let mut failed = None;
-            let mut has_receipt = false;
-            waits.begin_attempt();
-            let on_response = |response| match response {
-                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
-                    if refusal.rule == RefusalRule::Draining && self.partitions().is_some() =>
-                {
-                    let detail = refusal.to_string();
-                    unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
-                }
-                // An earlier attempt may be recorded, so this refusal may not be the answer to the
-                // submission.
-                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
-                    if matches!(refusal.rule, RefusalRule::Busy | RefusalRule::StorageFull)
-                        && retries.is_unsure =>
-                {
-                    let detail = refusal.to_string();
-                    unavailable = Some(PartitionUnavailable { detail, soon: false, unsure: true });
-                }
-                ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(wait)) if !waits.add(&wait) => {}
-                ServiceResponse::SubmitUpdate(mut update) => {
-                    expected.subtract(&update);
-                    match &mut update {
-                        SubmitUpdate::Accepted { thread, calls, again, .. } => {
-                            // Only an earlier attempt of this submission can have used a key that
-                            // the client generated.
-                            *again &= !(is_own_key && self.partitions().is_some());
-                            accepted = Some((thread.clone(), calls.clone()));
-                            has_receipt = true;
-                        }
-                        SubmitUpdate::Result { call, .. } => {
-                            if let Some((_, calls)) = &mut accepted {
-                                calls.retain(|expected| expected != call);
-                            }
-                        }
-                        _ => {}
-                    }
-                    on_update(update);
-                }
-                ServiceResponse::Unavailable(why) => unavailable = Some(why),
-                ServiceResponse::Failed(detail) => failed = Some(Error::Failed { detail }),
-                _ => {}
-            };
-            self.attempt(partition, &request, on_response).await?;
-
-            retries.is_unsure |= has_receipt;
-            match failed {
-                _ if expected.is_nothing() => return Ok(()),
-                Some(error) => return Err(error),
-                None => retries.wait(unavailable).await?,
-            }
-        }
-    }
-
     /// Makes the organism load its config file again and put the config in force.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
         let request = ServiceRequest::Reload { origin: Some(origin) };
         match self.response(0, &request).await? {
-            (ServiceResponse::Reloaded(report), _) => Ok(report),
-            (other, _) => Err(unexpected(&other)),
+            ServiceResponse::Reloaded(report) => Ok(report),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -187,9 +120,9 @@ impl ServiceClient {
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         let ServiceRequest::Cancel { thread, .. } = &request else { return Ok(None) };
-        let thread = thread.clone();
-        self.sign(&mut request, Some(&thread), signer).await?;
-        self.rule(self.partition_of(&thread), &request).await
+        let partition = self.partition_of(thread);
+        self.sign(&mut request, signer).await?;
+        self.rule(partition, &request).await
     }
 
     /// Submits a decision about a held call. Returns the refusal if the pump refuses the decision,
@@ -214,7 +147,7 @@ impl ServiceClient {
         }
 
         let mut request = ServiceRequest::Decide(decision);
-        self.sign(&mut request, thread.as_ref(), signer).await?;
+        self.sign_in_thread(&mut request, thread.as_ref(), signer).await?;
         self.rule(partition, &request).await
     }
 
@@ -226,52 +159,13 @@ impl ServiceClient {
         request: &ServiceRequest,
     ) -> Result<Option<Refusal>, Error> {
         match (self.response(partition, request).await?, request) {
-            // An earlier attempt with a lost response may have been carried out, and may be the
-            // cause of this refusal.
-            ((ServiceResponse::Ruled(Some(refusal)), true), _)
-                if matches!(
-                    refusal.rule,
-                    RefusalRule::NotWaiting | RefusalRule::NotSigned | RefusalRule::Busy
-                ) =>
-            {
-                Err(Error::Lost)
-            }
-            ((ServiceResponse::Cancelled, _), ServiceRequest::Cancel { .. }) => Ok(None),
-            ((ServiceResponse::Ruled(refusal), _), _) => Ok(refusal.map(|refusal| *refusal)),
-            ((ServiceResponse::UnknownThread, _), ServiceRequest::Cancel { thread, .. }) => {
+            (ServiceResponse::Cancelled, ServiceRequest::Cancel { .. }) => Ok(None),
+            (ServiceResponse::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
+            (ServiceResponse::UnknownThread, ServiceRequest::Cancel { thread, .. }) => {
                 Err(Error::NoThread { thread: thread.clone() })
             }
-            ((other, _), _) => Err(unexpected(&other)),
+            (other, _) => Err(unexpected(&other)),
         }
-    }
-
-    /// Signs a request about `thread` with `signer`. The request stays unsigned if there is no
-    /// `signer`. A request about an unknown thread also stays unsigned, because the pump refuses it
-    /// anyway.
-    async fn sign(
-        &self,
-        request: &mut ServiceRequest,
-        thread: Option<&ThreadId>,
-        signer: Option<&OperatorSigner>,
-    ) -> Result<(), Error> {
-        let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
-        if let Some(journal) = self.journal_of(thread).await? {
-            signer.sign(request, journal, thread);
-        }
-        Ok(())
-    }
-
-    /// Returns the id of the journal of the partition to which `thread` belongs. A client with one
-    /// transport searches the journals in its data directory for the thread. If none of these
-    /// journals contains the thread, returns `None`.
-    async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
-        if self.partitions().is_none() {
-            let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
-            let journal = journals.find(|journal| has_thread(journal, thread));
-            return journal.map(|journal| journal_in(&journal)).transpose();
-        }
-
-        self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
     /// Finds the thread of the held call that the message `message` opened. Queries all pumps. If
@@ -280,7 +174,7 @@ impl ServiceClient {
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
-            match self.response(partition, &query).await?.0 {
+            match self.response(partition, &query).await? {
                 ServiceResponse::HeldThread(thread) => Ok(thread),
                 other => Err(unexpected(&other)),
             }
@@ -393,15 +287,24 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request, and whether a response to an earlier attempt of the
-    /// request may have been lost.
+    /// Returns the only response to a request. Returns [`Error::Lost`] for a refusal that is not
+    /// the answer to the request, because an earlier attempt with a lost response may have been
+    /// carried out, and may be the cause of the refusal.
     async fn response(
         &self,
         partition: u32,
         request: &ServiceRequest,
-    ) -> Result<(ServiceResponse, bool), Error> {
+    ) -> Result<ServiceResponse, Error> {
         let (mut responses, is_unsure) = self.responses(partition, request, |_| true).await?;
-        responses.pop().map(|response| (response, is_unsure)).ok_or(Error::Lost)
+        match responses.pop() {
+            Some(ServiceResponse::Ruled(Some(refusal)))
+                if is_unsure && may_follow_success(request, &refusal) =>
+            {
+                Err(Error::Lost)
+            }
+            Some(response) => Ok(response),
+            None => Err(Error::Lost),
+        }
     }
 
     /// Returns all responses to a request, and whether responses to an earlier attempt of the
@@ -441,7 +344,7 @@ impl ServiceClient {
     ) -> Result<(), Error> {
         let socket;
         let transport = match &self.transports {
-            Transports::One(transport) => transport,
+            Transports::One { transport, .. } => transport,
             Transports::Partitioned { config, local, nats } => {
                 if local.locate().await? {
                     socket = ServiceTransport::Socket(local.clone());
@@ -451,7 +354,8 @@ impl ServiceClient {
                         Ok(transport) => transport,
                         Err(error) => {
                             let detail = reason_to_retry(error)?;
-                            on_response(ServiceResponse::unavailable(detail, false, false));
+                            let why = PartitionUnavailable::lasting(detail);
+                            on_response(ServiceResponse::Unavailable(why));
                             return Ok(());
                         }
                     }
@@ -468,38 +372,22 @@ impl ServiceClient {
         };
 
         match tokio::join!(sending, receiving).0 {
-            Err(Error::Lost) => Ok(()),
-            other => other,
+            Err(Error::Lost) => {}
+            other => return other,
         }
+
+        // Without a config, no other way leads to the pumps of the other partitions.
+        if matches!(self.transports, Transports::One { partitions: Some(_), .. }) {
+            let why = PartitionUnavailable::lasting("the organism on this host ended").unsure();
+            on_response(ServiceResponse::Unavailable(why));
+        }
+        Ok(())
     }
 
     fn retries(&self, partition: u32) -> RetryDeadline {
         let until = Instant::now() + limits::PARTITION_TIMEOUT;
         let is_allowed = self.partitions().is_some();
         RetryDeadline { partition, is_allowed, until, is_unsure: false }
-    }
-}
-
-/// The reasons for waiting that were reported to the client of a submission. Each new attempt of
-/// the submission's request finds the same reasons again, but the client must get each reason only
-/// once.
-#[derive(Default)]
-struct ReportedWaits {
-    /// Reasons for waiting that the previous attempt of the submission has found.
-    earlier: Vec<TreeWait>,
-    current: Vec<TreeWait>,
-}
-
-impl ReportedWaits {
-    fn begin_attempt(&mut self) {
-        self.earlier = std::mem::take(&mut self.current);
-    }
-
-    /// Adds a reason for waiting that the present attempt of the submission has found. Returns
-    /// whether the reason is new: false if the previous attempt has found the same reason.
-    fn add(&mut self, wait: &TreeWait) -> bool {
-        self.current.push(wait.clone());
-        !self.earlier.contains(wait)
     }
 }
 
@@ -520,81 +408,38 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Decides whether a request may be repeated after `error`. If NATS could not be reached, no
+/// Decides whether a request may be repeated after `error`. If no server of NATS responded, no
 /// request was sent, and a repetition is safe: returns the text of `error` as `Ok`. Returns every
-/// other error unchanged as `Err`.
+/// other error unchanged as `Err`, such as a refusal of the credentials.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
+    use nats::Error::Connect;
+
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
-        Error::Nats(error @ nats::Error::Connect { .. }) => Ok(error.to_string()),
+        // The check of the journal makes the first connection, and the client the second.
+        Error::Journal(journal::Error::Nats(error @ Connect { is_passing: true, .. }))
+        | Error::Nats(error @ Connect { is_passing: true, .. }) => Ok(error.to_string()),
         error => Err(error),
     }
 }
 
-impl SubmitRequest {
-    /// Returns the partition of the request's thread. For an invalid thread id, returns the first
-    /// partition, because the pump of any partition refuses the id.
-    pub fn partition(&self, partitions: u32) -> u32 {
-        let named = self.thread.as_ref().or(self.suggested.as_ref());
-        let thread = named.and_then(|id| ThreadId::parse(id).ok());
-        thread.map_or(0, |thread| thread.partition(partitions))
-    }
-
-    /// Assigns a thread and a client key to the submission, if they are missing. So every attempt
-    /// reaches the same partition, and all attempts count as one submission. A missing thread is
-    /// derived from the client's key, if there is one. So the same key of the same client always
-    /// gives the same thread.
-    pub fn assign_thread_and_key(&mut self) {
-        if self.thread.is_none() && self.suggested.is_none() {
-            let digest = match &self.key {
-                Some(key) => {
-                    Digest::of_parts(&[self.client.as_str().as_bytes(), b"\0", key.as_bytes()])
-                }
-                None => Digest::of(Uuid::now_v7().as_bytes()),
-            };
-            self.suggested = Some(ThreadId::root_of(&digest).to_string());
+/// Whether a pump may refuse the request in this way because it has carried out an earlier attempt
+/// of the request.
+fn may_follow_success(request: &ServiceRequest, refusal: &Refusal) -> bool {
+    match refusal.rule {
+        RefusalRule::NotSigned | RefusalRule::Busy => true,
+        // The earlier attempt has decided or cancelled the call.
+        RefusalRule::NotWaiting => {
+            matches!(request, ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. })
         }
-
-        self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
+        // The earlier attempt has opened the thread of the fork.
+        RefusalRule::BadLabel => matches!(request, ServiceRequest::Fork(_)),
+        _ => false,
     }
-}
-
-/// Prefix of client keys that this client generates.
-const OWN_KEY: &str = "door-";
-
-/// Whether the journal in `data` contains the thread.
-fn has_thread(data: &Path, thread: &ThreadId) -> bool {
-    let known = JournalReader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
-    known.unwrap_or_default()
 }
 
 fn unexpected(response: &ServiceResponse) -> Error {
     Error::failed(format_args!("unexpected response: {response:?}"))
-}
-
-/// The responses for which a submission still waits.
-enum ExpectedReplies {
-    Receipt { wait: bool },
-    Results(usize),
-}
-
-impl ExpectedReplies {
-    fn subtract(&mut self, update: &SubmitUpdate) {
-        *self = match (&*self, update) {
-            (_, SubmitUpdate::Waits(_)) => return,
-            (Self::Receipt { wait: true }, SubmitUpdate::Accepted { calls, .. }) => {
-                Self::Results(calls.len())
-            }
-            (Self::Results(missing), SubmitUpdate::Result { .. }) => {
-                Self::Results(missing.saturating_sub(1))
-            }
-            _ => Self::Results(0),
-        };
-    }
-
-    fn is_nothing(&self) -> bool {
-        matches!(self, Self::Results(0))
-    }
 }
 
 /// The time limit for repeating a request to a partition that has no pump at present.
@@ -615,11 +460,7 @@ impl RetryDeadline {
             return Err(Error::Lost);
         }
 
-        let broke_off = || PartitionUnavailable {
-            detail: "its process ended".to_owned(),
-            soon: true,
-            unsure: true,
-        };
+        let broke_off = || PartitionUnavailable::passing("its process ended").unsure();
 
         let PartitionUnavailable { detail, soon, unsure } = unavailable.unwrap_or_else(broke_off);
         self.is_unsure |= unsure;
@@ -639,67 +480,5 @@ impl RetryDeadline {
         } else {
             Err(Error::NoPump { partition: self.partition, detail })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::ListenerName;
-    use crate::service::WaitKind;
-
-    fn submission(client: &str, key: Option<&str>) -> SubmitRequest {
-        let mut request = SubmitRequest {
-            client: ListenerName::parse(client).unwrap(),
-            thread: None,
-            suggested: None,
-            key: key.map(str::to_owned),
-            payload: Vec::new(),
-            wait: true,
-            trace: None,
-            secret: None,
-        };
-
-        request.assign_thread_and_key();
-        request
-    }
-
-    #[test]
-    fn one_key_of_one_client_leads_to_one_thread_and_no_other_key_or_client_does() {
-        let one = submission("desk", Some("7"));
-        assert_eq!(one.suggested, submission("desk", Some("7")).suggested);
-        assert_ne!(one.suggested, submission("desk", Some("8")).suggested);
-        assert_ne!(one.suggested, submission("desk7", Some("")).suggested);
-        assert_eq!(one.key.as_deref(), Some("7"));
-    }
-
-    #[test]
-    fn without_a_key_every_submission_has_a_thread_and_a_key_of_its_own() {
-        let one = submission("desk", None);
-        let other = submission("desk", None);
-        assert_ne!(one.suggested, other.suggested);
-        assert_ne!(one.key, other.key);
-        assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
-        ThreadId::parse(&one.suggested.unwrap()).unwrap();
-    }
-
-    #[test]
-    fn a_wait_that_the_previous_attempt_has_reported_is_not_new() {
-        let wait = |target: &str| TreeWait {
-            thread: ThreadId::parse("sess-waits0001").unwrap(),
-            listener: ListenerName::parse("solo").unwrap(),
-            wait: WaitKind::Paused { target: target.to_owned() },
-        };
-        let mut waits = ReportedWaits::default();
-        waits.begin_attempt();
-        assert!(waits.add(&wait("all")));
-        waits.begin_attempt();
-        assert!(!waits.add(&wait("all")));
-        assert!(waits.add(&wait("solo")));
-
-        // A wait that one attempt has not found is new when a later one finds it.
-        waits.begin_attempt();
-        waits.begin_attempt();
-        assert!(waits.add(&wait("all")));
     }
 }

@@ -60,11 +60,14 @@ pub struct SocketRequest {
 pub struct OrganismIdentity {
     project: PathBuf,
     config: Digest,
+    /// Number of partitions; `None` if the organism has a single pump.
+    partitions: Option<u32>,
 }
 
 impl OrganismIdentity {
     pub fn of(config: &Config) -> Self {
-        Self { project: config.project.path.clone(), config: config.digest }
+        let partitions = Some(config.partitions()).filter(|partitions| *partitions > 1);
+        Self { project: config.project.path.clone(), config: config.digest, partitions }
     }
 
     /// Checks the handshake of a request. Returns a response if the handshake forbids the request.
@@ -82,7 +85,10 @@ impl OrganismIdentity {
         }
 
         match request {
-            ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
+            ServiceRequest::Status => {
+                let partitions = self.partitions;
+                Some(ServiceResponse::Status { config: self.config, partitions })
+            }
             ServiceRequest::Submit(_) | ServiceRequest::Fork(_) | ServiceRequest::Retry(_)
                 if forbids_new_work(self.config, *config) =>
             {

@@ -28,8 +28,8 @@ pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};
 pub use request::{
-    BearerSecret, DecisionRequest, ForkRequest, LiveGrant, LiveRequest, PauseRequest, RetryRequest,
-    ServiceRequest, SubmitRequest, SubmittedAnswer,
+    BearerSecret, DecisionRequest, ForkRequest, LiveGrant, LiveRequest, PauseRequest,
+    ResultsRequest, RetryRequest, ServiceRequest, SubmitRequest, SubmittedAnswer,
 };
 pub use response::{
     PartitionUnavailable, PauseReport, ReloadReport, ReplyPayload, RetryReport, ServiceResponse,

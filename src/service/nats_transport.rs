@@ -5,15 +5,18 @@
 //! The client receives responses on its own inbox. A pump that serves a request sends a heartbeat
 //! every second, so that the client notices when the pump has died. The transport uses core NATS
 //! only: a client repeats a lost request, and the client key of a submission makes the repetition
-//! safe.
+//! safe. While there is no connection to a server, the transport sends nothing, so that no request
+//! takes effect after its sender has given up.
 
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
 use super::chunks::{ChunkDecoder, ChunkEncoder, DecodedChunk};
-use super::{Error, ResponseSender, ServiceRequest, ServiceResponse, encoding};
+use super::{
+    Error, PartitionUnavailable, ResponseSender, ServiceRequest, ServiceResponse, encoding,
+};
 use crate::limits;
-use crate::nats::{self, Client, StatusCode, Subscriber};
+use crate::nats::{self, Client, State, StatusCode, Subscriber};
 
 /// A NATS connection to the pumps of one organism.
 #[derive(Clone)]
@@ -48,14 +51,13 @@ impl NatsTransport {
     ) -> Result<(), Error> {
         // The send fails only if the client has left, which needs no handling.
         let respond = async |response| responses.send(response).await.ok();
-        let unavailable =
-            |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
+        let unavailable = |why| respond(ServiceResponse::Unavailable(why));
 
-        // If NATS was down for long, the queue of the NATS client is full and publishing blocks.
+        // If the server takes no bytes, the queue of the NATS client is full and publishing blocks.
         let published =
             timeout(limits::SERVICE_SILENCE_MAX, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {
-            unavailable("the servers of NATS do not respond", false, false).await;
+            unavailable(PartitionUnavailable::lasting("the servers of NATS do not respond")).await;
             return Ok(());
         };
 
@@ -69,13 +71,18 @@ impl NatsTransport {
                 limits::SERVICE_SILENCE_MAX
             };
             let Ok(Some(message)) = timeout(patience, replies.next()).await else {
-                unavailable("the pump that holds its lease does not respond", !is_silent, true)
-                    .await;
+                let detail = "the pump that holds its lease does not respond";
+                let why = if is_silent {
+                    PartitionUnavailable::lasting(detail)
+                } else {
+                    PartitionUnavailable::passing(detail)
+                };
+                unavailable(why.unsure()).await;
                 return Ok(());
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 if is_silent {
-                    unavailable("no pump holds its lease", false, false).await;
+                    unavailable(PartitionUnavailable::lasting("no pump holds its lease")).await;
                     return Ok(());
                 }
                 continue;
@@ -87,15 +94,16 @@ impl NatsTransport {
                 DecodedChunk::Incomplete | DecodedChunk::OtherStream => {}
                 DecodedChunk::End => return Ok(()),
                 DecodedChunk::Broken => {
-                    unavailable("a part of the response was lost", true, true).await;
+                    let why = PartitionUnavailable::passing("a part of the response was lost");
+                    unavailable(why.unsure()).await;
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Publishes a request and returns the subscription to its replies; `None` if the connection is
-    /// closed.
+    /// Publishes a request and returns the subscription to its replies. Returns `None` if there is
+    /// no connection to a server. The pump then never gets the whole request.
     async fn publish(
         &self,
         partition: u32,
@@ -104,9 +112,18 @@ impl NatsTransport {
         let request = encoding::encode(request).map_err(Error::failed)?;
         let subject = self.subject(partition);
         let inbox = self.client.new_inbox();
+        if !self.is_connected() {
+            return Ok(None);
+        }
         let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
 
         for chunk in ChunkEncoder::start().encode_message(&request) {
+            // Ordering rule: checked directly before each publish. During an outage, the NATS
+            // client would queue the request and send it after the outage, when the sender does not
+            // expect its effects any more.
+            if !self.is_connected() {
+                return Ok(None);
+            }
             let subject = subject.clone();
             let inbox = inbox.clone();
             let published = self.client.publish_with_reply(subject, inbox, chunk.into()).await;
@@ -116,5 +133,9 @@ impl NatsTransport {
         }
 
         Ok(Some(replies))
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 }

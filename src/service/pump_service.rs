@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::{
     CallWaiters, Error, ForkRequest, LiveRequest, PauseReport, PauseRequest, ReplyPayload,
-    ResponseSender, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate, TreeWatch,
+    ResponseSender, ResultsRequest, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+    TreeWatch,
 };
 use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall, PointTurn};
 use crate::envelope::Refusal;
@@ -53,12 +54,7 @@ impl PumpService {
     ) -> Result<(), Error> {
         let response = match request {
             ServiceRequest::Submit(request) => return self.submit(request, responses).await,
-            ServiceRequest::AwaitResults { thread, calls } => {
-                // The pump reports nothing to this watch, which looks for stalled calls alone.
-                let (_waits, mut watch) = TreeWatch::new(self.pump.clone());
-                watch.accept(&thread, &[]);
-                return self.await_results(&thread, calls, responses, watch).await;
-            }
+            ServiceRequest::AwaitResults(request) => return self.results(request, responses).await,
             ServiceRequest::Cancel { thread, .. } if !self.has_thread(&thread).await? => {
                 ServiceResponse::UnknownThread
             }
@@ -239,6 +235,62 @@ impl PumpService {
             Some((thread, calls)) => self.await_results(&thread, calls, responses, watch).await,
             None => Ok(()),
         }
+    }
+
+    /// Replaces the suggested thread of a submission if the client's key leads to this thread, the
+    /// thread is taken, and the client's keys expire. The thread is taken if the key was used
+    /// before. If the key has expired, the submission is new work and needs a thread of its own. If
+    /// the key has not expired, the pump sends the recorded answer, whatever the suggestion is. The
+    /// new thread is in the same partition, so that later submissions with the key reach the same
+    /// pump.
+    pub async fn replace_taken_thread(
+        &self,
+        submission: &mut SubmitRequest,
+        partition: u32,
+        partitions: u32,
+    ) {
+        let contracts = self.pump.contracts();
+        let client = contracts.get(&submission.client);
+        if client.is_none_or(|client| client.keys_for.is_none()) {
+            return;
+        }
+        let Some(thread) = submission.suggested_by_key() else { return };
+
+        // Read from the journal, because a pump answers no query while its journal is unavailable.
+        let data = self.data.clone();
+        let read = move || JournalReader::open(&data)?.head(&thread);
+        let head = tokio::task::spawn_blocking(read).await;
+        // If the journal cannot be read, the pump decides on the suggestion.
+        if matches!(head, Ok(Ok(Some(_)))) {
+            submission.suggest_new_thread(partition, partitions);
+        }
+    }
+
+    /// Sends the results of calls that the pump accepted earlier, if the requester may get them.
+    /// Meanwhile, sends the reasons for waiting, first those of the calls that are held now.
+    async fn results(
+        &self,
+        request: ResultsRequest,
+        responses: &ResponseSender,
+    ) -> Result<(), Error> {
+        let ResultsRequest { thread, calls, client, .. } = request;
+        if let Some(client) = &client
+            && !opened(&self.pump, client, Some(&thread)).await?
+        {
+            // The text is the same for another client's thread and for a thread that does not
+            // exist, so that no client learns which threads exist.
+            let detail = format!("the client `{client}` has no thread {thread} to wait for");
+            responses.send(ServiceResponse::Failed(detail)).await.ok();
+            return Ok(());
+        }
+
+        let (waits, mut watch) = TreeWatch::new(self.pump.clone());
+        // A client has a receipt, which states whether its calls are held. An operator who waits
+        // for the results of a fork has none.
+        let known = if client.is_some() { calls.as_slice() } else { &[] };
+        watch.accept(&thread, known);
+        self.pump.watch(thread.clone(), waits).await?;
+        self.await_results(&thread, calls, responses, watch).await
     }
 
     /// Sends the results of calls that the pump accepted earlier, in the order of `calls`. Reads

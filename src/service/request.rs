@@ -48,12 +48,7 @@ pub enum ServiceRequest {
     Decide(DecisionRequest),
     /// Requests the results of calls that were accepted earlier.
     #[serde(rename = "results")]
-    AwaitResults {
-        #[serde(rename = "thread")]
-        thread: ThreadId,
-        #[serde(rename = "calls")]
-        calls: Vec<CallId>,
-    },
+    AwaitResults(ResultsRequest),
     /// Requests the id of the thread that contains a held call. `message` is the message that
     /// opened the call.
     #[serde(rename = "where")]
@@ -102,16 +97,125 @@ pub enum ServiceRequest {
 impl ServiceRequest {
     /// Whether the request changes nothing. Such a request can be repeated safely.
     pub fn is_query(&self) -> bool {
-        !matches!(
-            self,
+        match self {
             Self::Submit(_)
-                | Self::Decide(_)
-                | Self::Cancel { .. }
-                | Self::Pause(_)
-                | Self::Fork(_)
-                | Self::Retry(_)
-                | Self::Reload { .. }
-        )
+            | Self::Decide(_)
+            | Self::Cancel { .. }
+            | Self::Pause(_)
+            | Self::Fork(_)
+            | Self::Retry(_)
+            | Self::Reload { .. } => false,
+            Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::FollowJournals
+            | Self::FollowLive(_)
+            | Self::Status => true,
+        }
+    }
+
+    /// Whether the request follows the journals or the live channel. Its responses continue until
+    /// the client leaves or the pump ends.
+    pub fn is_follower(&self) -> bool {
+        match self {
+            Self::FollowJournals | Self::FollowLive(_) => true,
+            Self::Submit(_)
+            | Self::Decide(_)
+            | Self::Cancel { .. }
+            | Self::Pause(_)
+            | Self::Fork(_)
+            | Self::Retry(_)
+            | Self::Reload { .. }
+            | Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::Status => false,
+        }
+    }
+
+    /// Whether the request may occupy its connection for a long time, because its responses depend
+    /// on work that has yet to be done.
+    pub fn occupies_connection(&self) -> bool {
+        match self {
+            Self::Submit(_)
+            | Self::AwaitResults(_)
+            | Self::FollowJournals
+            | Self::FollowLive(_) => true,
+            Self::Decide(_)
+            | Self::Cancel { .. }
+            | Self::Pause(_)
+            | Self::Fork(_)
+            | Self::Retry(_)
+            | Self::Reload { .. }
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::Status => false,
+        }
+    }
+
+    /// Returns the operating-system user, the note and the signature of the operator; `None` if the
+    /// request has none of them.
+    pub fn origin(&self) -> Option<&DecisionOrigin> {
+        match self {
+            Self::Decide(decision) => decision.origin.as_ref(),
+            Self::Cancel { origin, .. } | Self::Reload { origin } => origin.as_ref(),
+            Self::Pause(pause) => pause.origin.as_ref(),
+            Self::Fork(fork) => fork.origin.as_ref(),
+            Self::Retry(retry) => retry.origin.as_ref(),
+            Self::FollowLive(live) => live.origin.as_ref(),
+            Self::Submit(_)
+            | Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::FollowJournals
+            | Self::Status => None,
+        }
+    }
+
+    /// Returns the field that [`ServiceRequest::origin`] reads; `None` if requests of this kind
+    /// have no such field.
+    pub fn origin_mut(&mut self) -> Option<&mut Option<DecisionOrigin>> {
+        match self {
+            Self::Decide(decision) => Some(&mut decision.origin),
+            Self::Cancel { origin, .. } | Self::Reload { origin } => Some(origin),
+            Self::Pause(pause) => Some(&mut pause.origin),
+            Self::Fork(fork) => Some(&mut fork.origin),
+            Self::Retry(retry) => Some(&mut retry.origin),
+            Self::FollowLive(live) => Some(&mut live.origin),
+            Self::Submit(_)
+            | Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::FollowJournals
+            | Self::Status => None,
+        }
+    }
+
+    /// Returns the thread that a signature of the request must name. Returns `None` for a decision,
+    /// because only the pump knows the thread of the held call, and for requests that operators do
+    /// not sign.
+    pub fn signed_thread(&self) -> Option<ThreadId> {
+        match self {
+            Self::Cancel { thread, .. } => Some(thread.clone()),
+            Self::Pause(pause) => Some(pause.target.home()),
+            Self::Fork(fork) => Some(fork.source.clone()),
+            Self::Retry(retry) => Some(retry.source.clone()),
+            Self::FollowLive(live) => Some(live.signed_thread()),
+            Self::Decide(_)
+            | Self::Submit(_)
+            | Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::FollowJournals
+            | Self::Reload { .. }
+            | Self::Status => None,
+        }
     }
 }
 
@@ -213,6 +317,23 @@ pub struct SubmitRequest {
     /// The trace to which the submission belongs, if any.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
+    /// The secret with which the client proves its identity. Absent if something else proves the
+    /// identity.
+    #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<BearerSecret>,
+}
+
+/// A request for the results of calls that a pump has accepted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResultsRequest {
+    #[serde(rename = "thread")]
+    pub thread: ThreadId,
+    #[serde(rename = "calls")]
+    pub calls: Vec<CallId>,
+    /// The client that waits for the results. The pump sends a client only the results of its own
+    /// threads. `None` if an operator waits, for example for the results of a fork.
+    #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
     /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
@@ -331,7 +452,8 @@ pub struct RetryRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Partition of the call's thread; `None` if the organism has one partition.
+    /// Partition of the call's thread; `None` if the organism has one partition, or if the sender
+    /// does not know the partition. The organism then finds it.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
     /// Name that the sender claims to have. The pump ignores the claim. It records the name of the

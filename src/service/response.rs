@@ -88,6 +88,9 @@ pub enum ServiceResponse {
     Status {
         #[serde(rename = "config")]
         config: Digest,
+        /// Number of partitions of the organism; `None` if the organism has a single pump.
+        #[serde(rename = "partitions", default, skip_serializing_if = "Option::is_none")]
+        partitions: Option<u32>,
     },
 }
 
@@ -180,11 +183,27 @@ pub struct PartitionUnavailable {
     pub unsure: bool,
 }
 
-impl ServiceResponse {
-    pub fn unavailable(detail: impl Into<String>, soon: bool, unsure: bool) -> Self {
-        Self::Unavailable(PartitionUnavailable { detail: detail.into(), soon, unsure })
+impl PartitionUnavailable {
+    /// Creates the report about a partition that had a pump until now. This pump or its successor
+    /// is expected to respond soon. The pump has not carried out the request.
+    pub fn passing(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), soon: true, unsure: false }
     }
 
+    /// Creates the report about a partition whose pump is not expected to respond soon. The pump
+    /// has not carried out the request.
+    pub fn lasting(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), soon: false, unsure: false }
+    }
+
+    /// Adds to the report that the pump may have carried out the request.
+    #[must_use]
+    pub fn unsure(self) -> Self {
+        Self { unsure: true, ..self }
+    }
+}
+
+impl ServiceResponse {
     pub fn failed(detail: impl std::fmt::Display) -> Self {
         Self::Failed(detail.to_string())
     }

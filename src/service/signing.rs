@@ -10,7 +10,8 @@ use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::{DecodePrivateKey as _, KeypairBytes};
 use pkcs8::der::pem::PemLabel as _;
 use pkcs8::der::zeroize::Zeroizing;
-use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
+use pkcs8::pkcs5::{pbes2, scrypt};
+use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding, PrivateKeyInfo};
 use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
@@ -56,10 +57,8 @@ impl OperatorSigner {
     /// Generates a key and writes it, encrypted, to a new file that only its owner can read.
     pub fn create(path: &Path, passphrase: &str) -> Result<Self, Error> {
         let key = SigningKey::generate(&mut OsRng);
-        let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
-        let encrypted = plain.to_pkcs8_encrypted_pem(OsRng, passphrase, LineEnding::LF);
-        let pem: Zeroizing<String> =
-            encrypted.map_err(|error| Error::NotEncrypted { detail: error.to_string() })?;
+        let pem = encrypted_pem(&key, passphrase)
+            .map_err(|error| Error::NotEncrypted { detail: error.to_string() })?;
 
         let mut options = OpenOptions::new();
         let written = options.write(true).create_new(true).mode(0o600).open(path);
@@ -120,7 +119,7 @@ impl OperatorSigner {
         let signed = with_statement(request, |statement| {
             DecisionSignature::new(&self.0, place, moment, statement)
         });
-        if let Some(origin) = origin_of(request) {
+        if let Some(origin) = request.origin_mut() {
             origin.get_or_insert_default().signature = signed.map(Box::new);
         }
     }
@@ -167,10 +166,34 @@ impl SignaturePlace {
         let place = (self.journal, self.thread.clone());
         let moment = (self.time, self.nonce);
         let signed = DecisionSignature::made_elsewhere(key, place, moment, signature);
-        if let Some(origin) = origin_of(request) {
+        if let Some(origin) = request.origin_mut() {
             origin.get_or_insert_default().signature = Some(Box::new(signed));
         }
     }
+}
+
+/// Encrypts a key with a passphrase, so that OpenSSL can read it, too.
+fn encrypted_pem(key: &SigningKey, passphrase: &str) -> pkcs8::Result<Zeroizing<String>> {
+    const KEY_BYTES: usize = 32;
+    let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
+    let plain = plain.to_pkcs8_der()?;
+    let plain = PrivateKeyInfo::try_from(plain.as_bytes())?;
+
+    let mut salt = [0; 16];
+    OsRng.fill_bytes(&mut salt);
+    let mut iv = [0; 16];
+    OsRng.fill_bytes(&mut iv);
+
+    let guess = scrypt::Params::new(
+        limits::PASSPHRASE_SCRYPT_LOG_N,
+        limits::PASSPHRASE_SCRYPT_R,
+        limits::PASSPHRASE_SCRYPT_P,
+        KEY_BYTES,
+    );
+    let guess = guess.map_err(|_| pkcs8::Error::ParametersMalformed)?;
+    let parameters = pbes2::Parameters::scrypt_aes256cbc(guess, &salt, &iv)?;
+    let encrypted = plain.encrypt_with_params(parameters, passphrase)?;
+    Ok(encrypted.to_pem(EncryptedPrivateKeyInfo::PEM_LABEL, LineEnding::LF)?)
 }
 
 /// Reads a file if only its owner may read it. Otherwise returns an error.
@@ -188,18 +211,9 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
 /// Returns the signature of a request if the signature is valid for exactly this request, and
 /// otherwise `None`. Does not check to which operator the key belongs.
 pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
-    let (origin, named) = match request {
-        ServiceRequest::Decide(decision) => (&decision.origin, None),
-        ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
-        ServiceRequest::Pause(pause) => (&pause.origin, Some(pause.target.home())),
-        ServiceRequest::Fork(fork) => (&fork.origin, Some(fork.source.clone())),
-        ServiceRequest::Retry(retry) => (&retry.origin, Some(retry.source.clone())),
-        ServiceRequest::FollowLive(live) => (&live.origin, Some(live.signed_thread())),
-        _ => return None,
-    };
-
-    let signature = origin.as_ref()?.signature.as_deref()?;
-    let fits = named.is_none_or(|thread| thread == signature.thread);
+    let signature = request.origin()?.signature.as_deref()?;
+    let fits = request.signed_thread().is_none_or(|thread| thread == signature.thread);
+    // No signature is valid for a request without a statement, such as a reload.
     let holds = with_statement(request, |statement| signature.holds(statement))?;
     (fits && holds).then_some(signature)
 }
@@ -241,7 +255,14 @@ fn with_statement<T>(
         ServiceRequest::FollowLive(live) => {
             Some(then(&DecisionStatement::watch(&note(&live.origin))))
         }
-        _ => None,
+        ServiceRequest::Submit(_)
+        | ServiceRequest::AwaitResults(_)
+        | ServiceRequest::HeldThread { .. }
+        | ServiceRequest::HeldCalls { .. }
+        | ServiceRequest::JournalId { .. }
+        | ServiceRequest::FollowJournals
+        | ServiceRequest::Reload { .. }
+        | ServiceRequest::Status => None,
     }
 }
 
@@ -272,20 +293,8 @@ fn shorten(request: &mut ServiceRequest) {
         _ => {}
     }
 
-    if let Some(Some(origin)) = origin_of(request) {
+    if let Some(Some(origin)) = request.origin_mut() {
         cut(&mut origin.note);
-    }
-}
-
-fn origin_of(request: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
-    match request {
-        ServiceRequest::Decide(decision) => Some(&mut decision.origin),
-        ServiceRequest::Cancel { origin, .. } => Some(origin),
-        ServiceRequest::Pause(pause) => Some(&mut pause.origin),
-        ServiceRequest::Fork(fork) => Some(&mut fork.origin),
-        ServiceRequest::Retry(retry) => Some(&mut retry.origin),
-        ServiceRequest::FollowLive(live) => Some(&mut live.origin),
-        _ => None,
     }
 }
 

@@ -144,12 +144,28 @@ impl SocketTransport {
 
     /// Returns the digest of the running config; `None` if the organism does not respond in time.
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
+        Ok(self.status().await?.map(|(config, _)| config))
+    }
+
+    /// Returns the number of partitions of the running organism; `None` if it has a single pump.
+    ///
+    /// # Errors
+    /// Fails if the organism does not respond in time.
+    pub async fn partitions(&self) -> Result<Option<u32>, Error> {
+        let status = self.status().await?;
+        let silent = || Error::NoPump { partition: 0, detail: "no response in time".to_owned() };
+        status.map(|(_, partitions)| partitions).ok_or_else(silent)
+    }
+
+    /// Returns the digest of the running config and the number of partitions. Returns `None` if the
+    /// organism does not respond in time.
+    async fn status(&self) -> Result<Option<(Digest, Option<u32>)>, Error> {
         let (responses, mut received) = response_queue();
         let sending = self.send(&ServiceRequest::Status, &responses);
         let Ok(sent) = timeout(limits::STATUS_TIMEOUT, sending).await else { return Ok(None) };
         sent?;
         match received.try_recv() {
-            Some(ServiceResponse::Status { config }) => Ok(Some(config)),
+            Some(ServiceResponse::Status { config, partitions }) => Ok(Some((config, partitions))),
             _ => Ok(None),
         }
     }

@@ -1,7 +1,7 @@
 //! `organism approvals --watch`: shows one held call after another, and asks for each decision.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::service::SubmittedAnswer;
 use crate::service::signing::OperatorSigner;
 use crate::thread::{Decision, Hold};
 
-use super::super::all_from::is_from;
+use super::super::all_from::{is_from, show_result};
+use super::super::confirmation;
 use super::super::decision::{self, DecisionArgs};
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::render::{RenderOutput, held};
@@ -61,10 +62,10 @@ pub fn watch(
     config: &ConfigArg,
     args: &DecisionArgs,
 ) -> anyhow::Result<ExitCode> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !confirmation::has_terminal() {
         let text = "--watch asks a person, and there is no terminal; `organism approvals` lists \
                     the calls, with a command for each";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let signer = args.signer()?;
@@ -168,11 +169,7 @@ fn decide(
     let reach = config.reach(args)?;
     let mut refused = None;
     decision::decide_all(reach, vec![(message, what)], args, signer, &mut |id, ruled| {
-        match &ruled {
-            Some(refusal) => note!("{id}: not {done}: {refusal}"),
-            None => note!("{id}: {done}"),
-        }
-        refused = ruled;
+        refused = show_result(id, ruled, done);
     })?;
     Ok(refused)
 }

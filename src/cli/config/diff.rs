@@ -84,7 +84,7 @@ fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
             "`{word}` is neither a config file nor `now` nor a moment on record: a position, a \
              thread, a config's digest, a time, or `last`"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let found = boot_at(word, args.partition, &args.place)?;

@@ -6,7 +6,7 @@ use crate::ids::{Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::thread::Fact;
 
-use super::super::exit::{CommandExit, CommandFailure};
+use super::super::exit::CommandFailure;
 use super::super::journal_target::{JournalTarget, data_dir, failed_in, readers_in, unknown};
 use crate::audit::past_time;
 
@@ -62,7 +62,7 @@ pub fn boot_at(
              config's digest, `last`, or a time: {}",
             past_time::FORMS
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let mut journals = readers_in(place, &data_dir(place)?)?;
@@ -74,7 +74,7 @@ pub fn boot_at(
     if is_position && journals.len() > 1 {
         let text = "this organism has several partitions, and each counts its own positions; add \
                     --partition N";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let mut found: Option<BootOnRecord> = None;
@@ -95,7 +95,7 @@ pub fn boot_at(
             } else {
                 format!("the journal has no start up to `{moment}`: its first start was later")
             };
-            CommandFailure::new(CommandExit::Usage, text).into()
+            CommandFailure::usage(text).into()
         }
     })
 }
@@ -110,7 +110,7 @@ fn boot_in(reader: &JournalReader, moment: &str) -> anyhow::Result<Option<BootCo
         let last = reader.last().map_err(|error| failed_in(reader, error))?;
         if position == 0 || position > last.0 {
             let text = format!("position {position} is not on record; the last is {last}");
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         return Ok(history.at(Position(position)).cloned());
     }
@@ -129,7 +129,7 @@ fn boot_in(reader: &JournalReader, moment: &str) -> anyhow::Result<Option<BootCo
     history.with_digest(moment).map(|found| found.cloned()).map_err(|several| {
         let several: Vec<_> = several.iter().map(ToString::to_string).collect();
         let text = format!("`{moment}` may be {}; add digits", several.join(" or "));
-        CommandFailure::new(CommandExit::Usage, text).into()
+        CommandFailure::usage(text).into()
     })
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::cli::exit::{CommandExit, CommandFailure};
+use crate::cli::exit::CommandFailure;
 use crate::cli::output;
 use crate::cli::render::put_json;
 use crate::cli::startup;
@@ -56,8 +56,7 @@ struct GateAnswer {
 /// Writes one output line for every input line, even for an invalid one.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender = ListenerName::parse(&args.from);
-    let sender =
-        sender.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+    let sender = sender.map_err(|error| CommandFailure::usage(error.to_string()))?;
     let gate = organism::gate(args.config.load()?)?;
 
     for line in std::io::stdin().lock().split(b'\n') {

@@ -43,7 +43,7 @@ fn unknown(name: &str) -> CommandFailure {
     let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
     let text =
         format!("no listener `{name}` comes with organism{hint}; there are {}", names.join(", "));
-    CommandFailure::new(CommandExit::Usage, text)
+    CommandFailure::usage(text)
 }
 
 fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
@@ -98,7 +98,7 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
 
     let shown = visible(&directory.display().to_string());
     let text = format!("{shown} already has {}; nothing was written. {next}", existing.join(", "));
-    CommandFailure::new(CommandExit::Usage, text)
+    CommandFailure::usage(text)
 }
 
 /// Prints whether an organism with a config in the current directory would find `program`. The
@@ -131,14 +131,14 @@ fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<
     let shown = visible(&directory.display().to_string());
     let Some(text) = directory.to_str() else {
         let text = format!("a config cannot name {shown}, as it is no UTF-8; nothing was written");
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     };
     if text.chars().any(char::is_control) || text.contains("$${") {
         let text = format!(
             "a config cannot name {shown}: choose a directory without control characters and \
              without `$${{`; nothing was written"
         );
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${");
     Ok(lines.replace("DIR", &escaped))

@@ -1,11 +1,12 @@
 //! `organism listener install --update`: shows how an installed listener differs from the version
 //! in this program, and replaces the installed listener if the user confirms this.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Component, Path};
 use std::process::ExitCode;
 
+use super::super::confirmation;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::output::put;
 use crate::config::in_shell;
@@ -66,20 +67,20 @@ pub fn run(
 fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<ListenerManifest> {
     let path = directory.join(MANIFEST);
     let shown = visible(&path.display().to_string());
-    let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     let Some(text) = read(&path)? else {
         let next = match existing(listener, directory).as_slice() {
             [] => "without --update, it is".to_owned(),
             names => other_directory(names),
         };
-        return Err(usage(format!("no {shown}: no listener was installed there; {next}")).into());
+        let text = format!("no {shown}: no listener was installed there; {next}");
+        return Err(CommandFailure::usage(text).into());
     };
 
     let parsed = ListenerManifest::parse(&String::from_utf8_lossy(&text));
     let manifest = parsed.map_err(|error| {
         let next = other_directory(&existing(listener, directory));
         let reason = visible(&error.to_string());
-        usage(format!("{shown}: {reason}; nothing was changed, {next}"))
+        CommandFailure::usage(format!("{shown}: {reason}; nothing was changed, {next}"))
     })?;
     if manifest.name != listener.name {
         let text = format!(
@@ -88,7 +89,7 @@ fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<List
             manifest.name,
             listener.name
         );
-        return Err(usage(text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     Ok(manifest)
 }
@@ -184,26 +185,22 @@ fn show_left_over(
     Ok(())
 }
 
-/// Asks whether to continue. Any answer except yes ends the command.
+/// Asks whether to continue. A `no` ends the command.
 fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
-    let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
-    if !std::io::stdin().is_terminal() {
+    if !confirmation::has_terminal() {
         let text = format!(
             "nothing was changed, as there is no terminal to ask on: organism listener install {} \
              {} --update --yes",
             listener.name,
             in_shell(&directory.display().to_string())
         );
-        return Err(usage(text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
-    note_part!("replace these files? yes or no: ");
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim().eq_ignore_ascii_case("yes") {
+    if confirmation::ask("replace these files?")? {
         return Ok(());
     }
-    Err(usage("nothing was changed".to_owned()).into())
+    Err(CommandFailure::usage("nothing was changed").into())
 }
 
 /// Replaces a file in one step, so that a reader sees either the old file or the new one as a

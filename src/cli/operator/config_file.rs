@@ -27,7 +27,7 @@ impl ConfigFile {
     pub fn lock(given: &Path) -> anyhow::Result<Self> {
         let failed = |text: String| {
             let text = format!("{} {text}; nothing was changed", given.display());
-            CommandFailure::new(CommandExit::Usage, text)
+            CommandFailure::usage(text)
         };
         let cannot = |error: std::io::Error| failed(format!("cannot be changed: {error}"));
         // A symbolic link stays, and the file behind it is replaced.
@@ -61,7 +61,7 @@ impl ConfigFile {
             std::fs::remove_file(&beside).ok();
             let text =
                 format!("{} cannot be written: {error}; nothing was changed", self.path.display());
-            return Err(CommandFailure::new(CommandExit::Usage, text).into());
+            return Err(CommandFailure::usage(text).into());
         }
         self.directory.sync_all().map_err(|error| {
             let text = format!("{} is written, but not synced: {error}", self.path.display());

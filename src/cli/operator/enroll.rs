@@ -28,8 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
-    let key = key_of(&args.key).map_err(usage)?;
+    let key = key_of(&args.key).map_err(CommandFailure::usage)?;
     let around = ConfigEnvironment::of_process();
     let located = config::locate(args.config.as_deref(), &around);
     let loaded = located.and_then(|path| {
@@ -40,11 +39,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         config_error_carets::report(&problems);
         CommandFailure::silent(CommandExit::Config)
     })?;
-    refuse_known_key(&config, &args.name, &key).map_err(usage)?;
+    refuse_known_key(&config, &args.name, &key).map_err(CommandFailure::usage)?;
 
     let file = ConfigFile::lock(&path)?;
     let edit = with_browser_key(file.text(), &args.name, &key, args.replace);
-    let edit = edit.map_err(|error| usage(format!("{}: {error}", path.display())))?;
+    let edit =
+        edit.map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
     let shown = path.display();
     match edit {
         BrowserKeyChange::Unchanged => {

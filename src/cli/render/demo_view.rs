@@ -46,7 +46,7 @@ impl DemoView {
     }
 
     fn message(&mut self, out: &mut String, message: &Message) {
-        if &*message.name.local == "model-turn" {
+        if &*message.name.local == system::MODEL_TURN {
             return;
         }
 

@@ -2,7 +2,7 @@
 
 use crate::audit::{
     CallPreviewView, GateVerdict, MessageDecision, MessageReport, MessageState, RecordedConfig,
-    RefusalView,
+    RefusalView, event_text,
 };
 use crate::envelope::Money;
 use crate::index::{IndexedAttempt, IndexedCall, IndexedMessage, IndexedTurn};
@@ -241,10 +241,7 @@ impl ReportPage<'_> {
             self.line("", &format!("user {login}{uid}{host}"));
         }
         if let Some(signed) = &decision.signed {
-            let who =
-                signed.operator.as_ref().map_or("a signer without the right", |by| by.as_str());
-            let holds = if signed.holds { "valid" } else { "INVALID" };
-            self.line("", &format!("signed by {who}, {}: the signature is {holds}", signed.key));
+            self.line("", &event_text::signature_text(signed));
         }
         if let Some(seen) = &decision.payload {
             let is_this = report.message.digest.to_string().starts_with(seen);

@@ -4,12 +4,13 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Makes a progress bar that counts records. The bar is hidden for JSON output, and if standard
-/// error is no terminal.
-pub fn progress_bar(json: bool) -> ProgressBar {
+/// Makes a progress bar that counts records. `label` is the part of the bar's template before the
+/// bar. The bar is hidden for JSON output, and if standard error is no terminal.
+pub fn progress_bar(label: &str, json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} records, {eta} left");
+    let template = format!("{label}{{bar:40}} {{pos}}/{{len}} records, {{eta}} left");
+    let style = ProgressStyle::with_template(&template);
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -3,10 +3,11 @@
 use crate::audit::amounts::offset;
 use crate::audit::{
     BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPhase, ThreadTimeline,
-    TimelineEntry, TimelineEvent, TimelineRest, core_words, payload_lines, thread_state,
+    TimelineEntry, TimelineEvent, TimelineRest, core_words, event_text, payload_lines,
+    thread_state,
 };
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, MessageKind, Spending};
+use crate::envelope::{MessageKind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -187,15 +188,14 @@ impl<'p> TimelinePage<'p> {
             TimelineEvent::AttemptFailed { listener, attempt, failure } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 self.head(&time, &self.output.red(&format!("{who}  attempt {attempt} failed")));
-                self.body(&failure.to_string(), |output, line| output.red(line));
-                for line in tried(failure) {
+                for line in event_text::failure_lines(failure) {
                     self.body(&line, |output, line| output.red(line));
                 }
             }
             TimelineEvent::Charged { listener, attempt, spending } => {
                 let head = format!("{listener}  model call of attempt {attempt}");
                 self.head(&time, &self.output.yellow(&head));
-                let text = lost(spending);
+                let text = event_text::charge_text(spending);
                 self.body(&text, |output, line| output.yellow(line));
             }
             // The message of the timer, which follows, shows the same.
@@ -226,16 +226,10 @@ impl<'p> TimelinePage<'p> {
     }
 
     fn signature(&mut self, signed: &SignedBy) {
-        let SignedBy { operator, key, holds } = signed;
-        let who =
-            operator.as_ref().map_or("a signer without the right", |operator| operator.as_str());
-        if *holds {
-            let text = format!("signed by {who}, {key}: the signature is valid");
-            self.body(&text, |output, line| output.dim(line));
-        } else {
-            let text = format!("signed by {who}, {key}: the signature is INVALID");
-            self.body(&text, |output, line| output.red(line));
-        }
+        let text = event_text::signature_text(signed);
+        let paint: fn(&RenderOutput, &str) -> String =
+            if signed.holds { RenderOutput::dim } else { RenderOutput::red };
+        self.body(&text, paint);
     }
 
     fn subthread(&mut self, timeline: &ThreadTimeline) {
@@ -357,27 +351,6 @@ impl<'p> TimelinePage<'p> {
         let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
-}
-
-/// Describes each failed request of a model call that made several requests. Also states the tokens
-/// that were charged for the failed call, if any.
-fn tried(failure: &AttemptFailure) -> Vec<String> {
-    let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
-    let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
-    let mut lines: Vec<_> = failed.filter(|_| tries.len() > 1).collect();
-    if spent.tokens > 0 {
-        lines.push(format!("charged: {} tokens", spent.tokens));
-    }
-
-    lines
-}
-
-/// Returns the text for a model call without a recorded result: the process of the pump or of the
-/// agent has ended during the call. All tokens and money that the call had reserved are charged.
-fn lost(reserved: &Spending) -> String {
-    let Spending { tokens, money } = reserved;
-    let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
-    format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
 /// Formats the position of an event. For a message, adds its sequence number and id.

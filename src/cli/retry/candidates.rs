@@ -8,12 +8,12 @@ use crate::audit::{
     EarlierAttempt, RetryMessage, earlier_attempts, retry_message_page, retry_messages_with_id,
 };
 use crate::index::{self, IndexReader, MessageSelector, RetryCursor, RetryFilter};
-use crate::journal::partitions_in;
 
-use super::super::exit::{CommandExit, CommandFailure};
+use super::super::exit::CommandFailure;
 use super::super::indexed;
 use super::super::journal_target::JournalTarget;
 use super::super::message_lookup;
+use super::super::missing_partitions::noted_partitions_in;
 use super::super::render::{RenderOutput, clean, table};
 
 /// A message that the command retries or lists, with its partition and its earlier attempts.
@@ -27,9 +27,8 @@ pub struct NamedMessage {
 /// Finds the only message whose id begins with `digits`. Fails if there is no such message, or if
 /// there are several.
 pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
-    let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     let prefix = MessageSelector::parse(digits).ok_or_else(|| {
-        usage(format!(
+        CommandFailure::usage(format!(
             "`{digits}` is no id of a message: write at least its first {} hexadecimal digits; \
              `organism retry` lists what can be retried",
             MessageSelector::DIGITS_MIN
@@ -48,14 +47,14 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
         let rows = draw(&found);
         let text =
             format!("several messages begin with {digits}; write more digits of one:\n{rows}");
-        return Err(usage(text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     found.pop().ok_or_else(|| {
         let text = format!(
             "no message {digits} is on record; `organism search` and `organism thread --ids` show \
              ids, and `organism retry` lists what can be retried"
         );
-        usage(text).into()
+        CommandFailure::usage(text).into()
     })
 }
 
@@ -95,7 +94,7 @@ pub struct MatchingPages {
 
 impl MatchingPages {
     pub fn new(data: &Path, filter: RetryFilter, rows: usize) -> Self {
-        let journals = partitions_in(data)
+        let journals = noted_partitions_in(data)
             .into_iter()
             .map(|(partition, journal)| (partition.unwrap_or_default(), journal))
             .collect();
@@ -151,7 +150,7 @@ type NamedQuery<'q> =
 fn read_each(data: &Path, query: NamedQuery<'_>) -> anyhow::Result<Vec<NamedMessage>> {
     let place = place(data);
     let mut found = Vec::new();
-    for (partition, journal) in partitions_in(data) {
+    for (partition, journal) in noted_partitions_in(data) {
         let partition = partition.unwrap_or_default();
         found.extend(indexed::read(&place, &journal, &mut |index| query(index, partition))?);
     }

@@ -53,11 +53,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if origin == SchemaOrigin::ExampleXml && args.json_schema {
         let text = "this is XML; leave out --json-schema";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
     if origin == SchemaOrigin::ExampleXml && args.name.is_some() {
         let text = "XML has the name of its root; leave out --name";
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     }
 
     let name = args.name.clone().unwrap_or_else(|| name_of(text, origin, &args.file));

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((_, schema)) = found else {
         let known = OUTPUTS.map(|(command, _)| command).join(", ");
         let text = format!("the output of `{wanted}` has no schema; these have one: {known}");
-        return Err(CommandFailure::new(CommandExit::Usage, text).into());
+        return Err(CommandFailure::usage(text).into());
     };
     put(schema)?;
     Ok(CommandExit::Done.into())

@@ -27,7 +27,7 @@ use crate::contract::Role;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::ListenerName;
 use crate::journal::checkpoint::CheckpointKey;
-use crate::journal::{HostSignature, partitions_in};
+use crate::journal::{HostSignature, partition_in, partitions_in};
 use crate::mutant::mutant;
 use crate::service::signing::holding_signature;
 use crate::service::{
@@ -129,7 +129,7 @@ impl AccessRules {
     pub fn judge(
         &self,
         caller: &SocketCaller,
-        ask: &ServiceRequest,
+        request: &ServiceRequest,
     ) -> Result<(), Box<DeniedCaller>> {
         if mutant("trust-the-process") {
             return Ok(());
@@ -137,21 +137,23 @@ impl AccessRules {
 
         let listener = match &caller.ancestry {
             ProcessAncestry::Foreign => return Ok(()),
-            ProcessAncestry::Unknown => return self.judge_unknown(ask),
+            ProcessAncestry::Unknown => return self.judge_unknown(request),
             ProcessAncestry::Hosted(listener) => listener.as_ref(),
         };
 
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
-        let named = match ask {
+        let named = match request {
             ServiceRequest::Submit(submission) => Some(&submission.client),
             ServiceRequest::FollowLive(live) => live.client.as_ref(),
+            // The pump checks that the client opened the thread.
+            ServiceRequest::AwaitResults(results) => results.client.as_ref(),
             _ => None,
         };
         if client.is_some() && client == named {
             return Ok(());
         }
 
-        Err(Box::new(denied(listener, client, ask)))
+        Err(Box::new(denied(listener, client, request)))
     }
 }
 
@@ -160,8 +162,8 @@ const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
     /// Checks a request from a caller whose ancestry is unknown.
-    fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
-        let message = match ask {
+    fn judge_unknown(&self, request: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
+        let message = match request {
             ServiceRequest::Submit(submission) if self.is_proved(submission) => return Ok(()),
             ServiceRequest::Submit(submission) => format!(
                 "nothing tells here which process this is (it may run in another container), so \
@@ -169,11 +171,21 @@ impl AccessRules {
                  [clients.{}], for the organism and for this command",
                 submission.client
             ),
-            ServiceRequest::FollowLive(_) if self.is_watch_proved(ask) => return Ok(()),
+            ServiceRequest::AwaitResults(results)
+                if self.is_named_client(results.client.as_ref(), results.secret.as_ref()) =>
+            {
+                return Ok(());
+            }
+            // These queries reveal only the ids that the signature of a decision must name, and the
+            // number of partitions, one of which the decision must reach.
+            ServiceRequest::JournalId { .. }
+            | ServiceRequest::HeldThread { .. }
+            | ServiceRequest::Status => return Ok(()),
+            ServiceRequest::FollowLive(_) if self.is_watch_proved(request) => return Ok(()),
             ServiceRequest::FollowLive(live) if self.is_client_proved(live) => return Ok(()),
             ServiceRequest::FollowLive(live) => self.unknown_watcher(live),
             // The pump checks the journal, the time and the nonce, as in every decision.
-            _ if self.is_signed(ask) => return Ok(()),
+            _ if self.is_signed(request) => return Ok(()),
             ServiceRequest::Decide(_)
             | ServiceRequest::Cancel { .. }
             | ServiceRequest::Pause(_)
@@ -184,7 +196,7 @@ impl AccessRules {
                 .to_owned(),
         };
 
-        Err(Box::new(deny_unknown(message, ask)))
+        Err(Box::new(deny_unknown(message, request)))
     }
 
     /// Returns the error message for a refused request that only an operator may send. The message
@@ -207,8 +219,8 @@ impl AccessRules {
     }
 
     /// Whether an operator of this config signed the request.
-    fn is_signed(&self, ask: &ServiceRequest) -> bool {
-        let signature = holding_signature(ask);
+    fn is_signed(&self, request: &ServiceRequest) -> bool {
+        let signature = holding_signature(request);
         let is_owned = |key| self.operators.owner(key).is_some();
         signature.is_some_and(|signature| is_owned(&signature.key))
             || mutant("let-unknown-callers-decide")
@@ -218,12 +230,12 @@ impl AccessRules {
     /// signature must name a journal on this machine. The nonce of the signature is not recorded,
     /// so the signature can be used several times. This is harmless: a subscription changes
     /// nothing.
-    fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
+    fn is_watch_proved(&self, request: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
         }
 
-        let signature = holding_signature(ask).filter(|_| self.is_signed(ask));
+        let signature = holding_signature(request).filter(|_| self.is_signed(request));
         signature.is_some_and(|signature| {
             signature.is_current(Time::now()) && has_journal(&self.data, signature.journal)
         })
@@ -232,8 +244,16 @@ impl AccessRules {
     /// Whether a subscription to live events that names a client also contains the secret of this
     /// client.
     fn is_client_proved(&self, live: &LiveRequest) -> bool {
-        let client = live.client.as_ref();
-        client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
+        self.is_named_client(live.client.as_ref(), live.secret.as_ref())
+    }
+
+    /// Whether a request names a client and contains the secret of this client.
+    fn is_named_client(
+        &self,
+        client: Option<&ListenerName>,
+        secret: Option<&BearerSecret>,
+    ) -> bool {
+        client.is_some_and(|client| self.is_secret_of(client, secret))
     }
 
     /// Sets what the sender of an accepted subscription to live events may see. An operator sees
@@ -297,9 +317,9 @@ impl AccessRules {
     /// subscription came over NATS and was already accepted. If another machine of the organism has
     /// set and signed the rights, keeps these rights. A sender that has proved to be neither an
     /// operator nor the client sees only the states of model calls, and no texts.
-    pub fn grant_remote(&self, ask: &mut ServiceRequest) {
-        let is_operator = self.is_watch_proved(ask);
-        let ServiceRequest::FollowLive(live) = ask else { return };
+    pub fn grant_remote(&self, request: &mut ServiceRequest) {
+        let is_operator = self.is_watch_proved(request);
+        let ServiceRequest::FollowLive(live) = request else { return };
         if self.is_vouched(live) {
             return;
         }
@@ -363,22 +383,22 @@ impl AccessRules {
     /// A subscription is accepted in four cases: another machine of the organism has checked and
     /// signed it; it names a client that has no secret; it contains the secret of the client that
     /// it names; or an operator has signed it.
-    pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
-        if let ServiceRequest::FollowLive(live) = ask {
+    pub fn judge_remote(&self, request: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
+        if let ServiceRequest::FollowLive(live) = request {
             let client = live.client.as_ref();
             let is_trusted = client.is_some_and(|client| !self.has_secret(client));
             let is_accepted = self.is_vouched(live)
                 || is_trusted
                 || self.is_client_proved(live)
-                || self.is_watch_proved(ask);
+                || self.is_watch_proved(request);
             return if is_accepted {
                 Ok(())
             } else {
-                Err(Box::new(deny_unknown(self.unknown_watcher(live), ask)))
+                Err(Box::new(deny_unknown(self.unknown_watcher(live), request)))
             };
         }
 
-        let ServiceRequest::Submit(submission) = ask else { return Ok(()) };
+        let ServiceRequest::Submit(submission) = request else { return Ok(()) };
         let has_secret = self.has_secret(&submission.client);
         if !has_secret || self.is_proved(submission) || mutant("take-any-sender-over-nats") {
             return Ok(());
@@ -389,39 +409,34 @@ impl AccessRules {
              [clients.{}] for this command, too",
             submission.client
         );
-        Err(Box::new(deny_unknown(message, ask)))
+        Err(Box::new(deny_unknown(message, request)))
     }
 
     /// Adds proof to an accepted request before it goes to a pump in another process. A submission
     /// gets the secret of its client. A subscription gets the rights of its sender. In an
     /// operator's request, the acting person is set to the user at the other end of the socket,
     /// even if the request names another person.
-    pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
+    pub fn vouch_for(&self, caller: &SocketCaller, request: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
-            ProcessAncestry::Unknown => self.is_watch_proved(ask),
+            ProcessAncestry::Unknown => self.is_watch_proved(request),
             ProcessAncestry::Hosted(_) => false,
         };
-        let origin = match ask {
+        match request {
             ServiceRequest::Submit(submission) => {
                 let known = self.secrets.iter().find(|known| known.client == submission.client);
                 submission.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
                 return;
             }
-            ServiceRequest::Decide(matter) => &mut matter.origin,
-            ServiceRequest::Pause(pause) => &mut pause.origin,
-            ServiceRequest::Fork(fork) => &mut fork.origin,
-            ServiceRequest::Retry(retry) => &mut retry.origin,
-            ServiceRequest::Cancel { origin, .. } | ServiceRequest::Reload { origin } => origin,
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
-            ServiceRequest::AwaitResults { .. }
-            | ServiceRequest::HeldThread { .. }
-            | ServiceRequest::HeldCalls { .. }
-            | ServiceRequest::JournalId { .. }
-            | ServiceRequest::FollowJournals
-            | ServiceRequest::Status => return,
-        };
+            ServiceRequest::AwaitResults(results) => {
+                results.secret = None;
+                return;
+            }
+            _ => {}
+        }
 
+        let Some(origin) = request.origin_mut() else { return };
         if mutant("trust-the-name") && origin.is_some() {
             return;
         }
@@ -449,9 +464,9 @@ impl AccessRules {
     }
 }
 
-fn deny_unknown(message: String, ask: &ServiceRequest) -> DeniedCaller {
+fn deny_unknown(message: String, request: &ServiceRequest) -> DeniedCaller {
     let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
-    let refusal = Refusal::new(RefusalRule::UnknownCaller, message, &attempt(ask));
+    let refusal = Refusal::new(RefusalRule::UnknownCaller, message, &description(request));
     DeniedCaller { sender, refusal }
 }
 
@@ -463,10 +478,11 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
 }
 
 /// Refuses to start a pump in a hosted process, that is, in a process that a pump of this organism
-/// has started. The environment of a process shows whether the process is hosted. A hosted process
-/// can evade the check by changing its environment. The check is enough nevertheless, because a
-/// hosted process can change the journal without a pump: it can write to the journal's files
-/// directly.
+/// has started. The environment of a process shows that a pump has started the process. The journal
+/// of that pump, or a parent of the process, shows that the pump is of this organism. A hosted
+/// process can evade the check by changing its environment. The check is enough nevertheless,
+/// because a hosted process can change the journal without a pump: it can write to the journal's
+/// files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
@@ -475,9 +491,9 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
 
     let contract = named.as_ref().and_then(|name| config.contracts.get(name));
     let is_named = contract.is_some_and(|contract| contract.role == Role::Listener);
-    // A journal on JetStream may have no projection in these directories, so its id cannot be
-    // compared.
-    let is_hosted = is_named || has_journal(&config.data, mark.journal());
+    let is_hosted = has_journal(&config.data, mark.journal())
+        || has_host_above(config)
+        || is_named && is_name_evidence(config);
     if !is_hosted || mutant("trust-the-process") {
         return Ok(());
     }
@@ -486,10 +502,38 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     Err(Error::HostedProcess { listener: named.unwrap_or_else(unknown) })
 }
 
+/// Whether a process that hosts listeners of this organism started this process, directly or
+/// through other processes. Also finds the process of a trial or of a test case, which has a
+/// journal of its own, and another process that shares the partitions.
+fn has_host_above(config: &Config) -> bool {
+    let Ok(own) = i32::try_from(std::process::id()) else { return false };
+    let is_own = |journal| has_journal(&config.data, journal);
+    let names = || [shared_names(config), names_of_data(&config.data)].concat();
+    ancestry::is_hosted(own, &[], is_own, names) == Some(true)
+}
+
+/// Whether the name of a listener in the environment counts as evidence that this process is
+/// hosted. A listener of another organism may have the same name, so the name counts only if
+/// nothing better can be compared: if a journal on JetStream has no projection on this machine for
+/// one of its partitions, or if the system does not show this process or its parents.
+fn is_name_evidence(config: &Config) -> bool {
+    let is_readable = |journal: &Path| journal_in(journal).is_ok();
+    let has_all = match config.storage {
+        StorageConfig::Embedded => true,
+        StorageConfig::JetStream { .. } => match config.partitions() {
+            1 => is_readable(&config.data),
+            partitions => (0..partitions).all(|n| is_readable(&partition_in(&config.data, n))),
+        },
+    };
+    let own = i32::try_from(std::process::id()).ok();
+    let is_hidden = || matches!(ancestry::of(own, |_| false, Vec::new), ProcessAncestry::Unknown);
+    !has_all || !cfg!(target_os = "linux") || is_hidden()
+}
+
 fn denied(
     listener: Option<&ListenerName>,
     client: Option<&ListenerName>,
-    ask: &ServiceRequest,
+    request: &ServiceRequest,
 ) -> DeniedCaller {
     let message = match (listener, client) {
         (Some(listener), Some(client)) => format!(
@@ -510,20 +554,22 @@ fn denied(
     let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
     DeniedCaller {
         sender: listener.cloned().unwrap_or_else(unknown),
-        refusal: Refusal::new(RefusalRule::HostedProcess, message, &attempt(ask)),
+        refusal: Refusal::new(RefusalRule::HostedProcess, message, &description(request)),
     }
 }
 
 /// Returns a description of a refused request, which the record of the refusal contains.
-fn attempt(ask: &ServiceRequest) -> Vec<u8> {
-    let text = match ask {
+fn description(request: &ServiceRequest) -> Vec<u8> {
+    let text = match request {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),
         ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
         ServiceRequest::Fork(fork) => format!("fork {} at {}", fork.source, fork.message),
         ServiceRequest::Retry(retry) => format!("retry {}", retry.message),
         ServiceRequest::Pause(pause) => format!("{} {}", pause.verb.as_str(), pause.target),
-        ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
-        ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),
+        ServiceRequest::Decide(decision) => {
+            format!("{} {}", decision.what.verb(), decision.message)
+        }
+        ServiceRequest::AwaitResults(results) => format!("results of {}", results.thread),
         ServiceRequest::HeldThread { message, .. } => format!("where {message}"),
         ServiceRequest::HeldCalls { partition, .. } => {
             format!("held calls of partition {partition}")
@@ -542,6 +588,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::ids::ThreadId;
+    use crate::service::ResultsRequest;
 
     fn name(name: &str) -> ListenerName {
         ListenerName::parse(name).unwrap()
@@ -556,8 +603,8 @@ mod tests {
         })
     }
 
-    fn granted(ask: &ServiceRequest) -> (Option<LiveGrant>, Option<&str>) {
-        let ServiceRequest::FollowLive(live) = ask else { panic!("{ask:?}") };
+    fn granted(request: &ServiceRequest) -> (Option<LiveGrant>, Option<&str>) {
+        let ServiceRequest::FollowLive(live) = request else { panic!("{request:?}") };
         (live.granted, live.client.as_ref().map(ListenerName::as_str))
     }
 
@@ -587,6 +634,23 @@ mod tests {
             assert!(rules.judge(&operator, &any).is_ok());
             rules.vouch_for(&operator, &mut any);
             assert_eq!(granted(&any), (Some(LiveGrant::Text), None));
+        }
+    }
+
+    #[test]
+    fn a_hosted_process_waits_for_the_results_of_its_own_client_alone() {
+        let listeners = HashMap::from([(name("bot"), Some(name("desk")))]);
+        let rules = AccessRules { listeners, ..AccessRules::default() };
+        let ancestry = ProcessAncestry::Hosted(Some(name("bot")));
+        let hosted = SocketCaller { ancestry, uid: None };
+        for (client, is_allowed) in [(Some("desk"), true), (Some("other"), false), (None, false)] {
+            let request = ServiceRequest::AwaitResults(ResultsRequest {
+                thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+                calls: Vec::new(),
+                client: client.map(name),
+                secret: None,
+            });
+            assert_eq!(rules.judge(&hosted, &request).is_ok(), is_allowed, "{client:?}");
         }
     }
 

@@ -3,8 +3,6 @@
 //! The report goes to the command's standard input as JSON. The report, the command's arguments and
 //! its environment contain no byte of a payload.
 
-use std::process::Stdio;
-
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,8 +10,8 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::bus::process::{PUMP_VARIABLE, PumpMark};
-use crate::children::{self, OwnedChild};
+use crate::bus::process::{PumpMark, spawn_piped};
+use crate::children::OwnedChild;
 use crate::clock::Time;
 use crate::config::{AlertsConfig, Config};
 use crate::limits;
@@ -135,17 +133,8 @@ impl AlertCommand {
             .env("ORGANISM_ALERT_COUNT", report.count.to_string())
             .env("ORGANISM_ALERT_SINCE", report.since.to_string())
             .env("ORGANISM_ALERT_THREAD", report.thread.as_ref().map_or("", |id| id.as_str()))
-            .current_dir(&self.directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        if let Some(mark) = &self.mark {
-            command.env(PUMP_VARIABLE, mark.to_string());
-        }
-
-        children::spawn(None, || command.spawn(), Child::id)
+            .current_dir(&self.directory);
+        spawn_piped(&mut command, self.mark.as_ref(), None)
     }
 
     fn line(&self, report: &AlertReport) -> String {

@@ -3,11 +3,12 @@
 //!
 //! A user has one key or, during a rotation, two: `NAME.nk` and `NAME.old.nk`.
 
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
+
+use crate::durable_file;
 
 /// A change to the keys of a NATS user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,21 +97,19 @@ impl SeedFolder {
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let path = self.path(user);
         let old = self.old(user);
-        let gone = |path: &Path| match std::fs::remove_file(path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(KeyError::Io { path: path.to_owned(), source })
-            }
-            _ => Ok(()),
+        let remove = |path: &Path| {
+            let removed = durable_file::remove(path);
+            removed.map_err(|source| KeyError::Io { path: path.to_owned(), source })
         };
 
         match rotation {
             KeyRotation::Renew if path.exists() => std::fs::rename(&path, &old)
                 .map_err(|source| KeyError::Io { path: path.clone(), source })?,
             KeyRotation::Renew => {}
-            KeyRotation::Retire => return gone(&old),
+            KeyRotation::Retire => return remove(&old),
             KeyRotation::Revoke => {
-                gone(&old)?;
-                gone(&path)?;
+                remove(&old)?;
+                remove(&path)?;
             }
         }
 
@@ -151,7 +150,7 @@ fn make(path: &Path) -> Result<(), KeyError> {
     let seed = KeyPair::new_user().seed();
     let seed = seed.map_err(|e| KeyError::Seed { path: path.to_owned(), detail: e.to_string() })?;
     let failed = |source| KeyError::Io { path: path.to_owned(), source };
-    write_private(path, &format!("{seed}\n")).map_err(failed)
+    durable_file::write_private(path, format!("{seed}\n").as_bytes()).map_err(failed)
 }
 
 fn public(path: &Path) -> Result<String, KeyError> {
@@ -163,17 +162,4 @@ fn public(path: &Path) -> Result<String, KeyError> {
         KeyPairType::User => Ok(pair.public_key()),
         other => Err(wrong(format!("it is that of another kind, {other:?}"))),
     }
-}
-
-/// Writes a file that only its owner can read, even if the file existed with other permissions.
-pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }

@@ -11,6 +11,7 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, StorageConfig};
+use crate::durable_file;
 use crate::ids::ListenerName;
 
 pub use keys::{KeyError, KeyRotation};
@@ -184,6 +185,6 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
 fn put(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let unfinished = path.with_extension("new");
-    keys::write_private(&unfinished, text).map_err(failed)?;
+    durable_file::write_private(&unfinished, text.as_bytes()).map_err(failed)?;
     std::fs::rename(&unfinished, path).map_err(failed)
 }

@@ -25,7 +25,7 @@ use crate::organism::health::PumpHealth;
 /// Membership of this process: announces the partitions of the process, and starts handovers that
 /// are due.
 pub(super) struct GroupMembership {
-    table: Arc<PartitionMap>,
+    map: Arc<PartitionMap>,
     /// Name of this process, for log and error messages.
     holder: String,
     /// The config in force. Partitions are handed over only to processes with the same config.
@@ -74,7 +74,7 @@ impl PendingHandover {
 
 impl GroupMembership {
     pub fn new(
-        table: Arc<PartitionMap>,
+        map: Arc<PartitionMap>,
         config: watch::Receiver<Arc<Config>>,
         heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     ) -> Self {
@@ -82,13 +82,13 @@ impl GroupMembership {
         let known = LiveMembers::default();
         let failed_heirs = BTreeMap::new();
         let warned = BTreeSet::new();
-        Self { table, holder, config, heir_senders, known, given: None, failed_heirs, warned }
+        Self { map, holder, config, heir_senders, known, given: None, failed_heirs, warned }
     }
 
     /// Announces this member repeatedly, until `stop` contains the reason for a stop. Then
     /// announces that the member leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
-        let rpc = self.table.rpc.clone();
+        let rpc = self.map.rpc.clone();
         let mut announcements = rpc.subscribe_members().await?;
         let mut beat = interval(limits::MEMBER_ANNOUNCE_INTERVAL);
         let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
@@ -100,7 +100,7 @@ impl GroupMembership {
                 _ = beat.tick() => {
                     rpc.announce_member(&self.entry(false)).await?;
                     self.consider();
-                    self.table.set_members(self.known.holders());
+                    self.map.set_members(self.known.holders());
                 }
                 () = &mut stopping => break,
             }
@@ -117,7 +117,7 @@ impl GroupMembership {
         let id = MemberId::here();
         let holder = self.holder.clone();
         let config = self.digest();
-        let (has, ready, is_moving) = self.table.member_state();
+        let (has, ready, is_moving) = self.map.member_state();
         MemberAnnouncement { id, holder, config, has, ready, is_moving, is_leaving }
     }
 
@@ -167,7 +167,7 @@ impl GroupMembership {
         }
 
         let busy = |partition: &u32| {
-            let watched = self.table.watched();
+            let watched = self.map.watched();
             watched.get(partition).map_or(0, PumpHealth::under_way)
         };
 
@@ -192,7 +192,7 @@ impl GroupMembership {
     /// take the partition in time. Returns whether a handover is still under way.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some(given) = &mut self.given else { return false };
-        if self.table.statuses().contains(&PartitionStatus::Leaving) {
+        if self.map.statuses().contains(&PartitionStatus::Leaving) {
             given.restart_timeout(now);
         }
 

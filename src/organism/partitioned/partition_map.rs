@@ -9,14 +9,18 @@ use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
 
 use super::PartitionStatus;
-use crate::ids::Position;
+use crate::ids::{MessageId, Position};
 use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
 use crate::organism::access::DeniedCaller;
 use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
 use crate::organism::reload::SharedRules;
-use crate::service::{Error, PumpService, ResponseSender, ServiceRequest, ServiceResponse, follow};
+use crate::pump::driver::WriteObstacle;
+use crate::service::{
+    Error, PartitionUnavailable, PumpService, ResponseSender, ResultsRequest, ServiceRequest,
+    ServiceResponse, SubmitRequest, follow, response_queue,
+};
 
 /// The processes that run the pumps of the partitions, as far as this process knows them.
 pub struct PartitionMap {
@@ -57,6 +61,7 @@ pub(super) enum PartitionLocation {
     Foreign,
     Starting,
     Elsewhere(String),
+    Waiting { obstacle: WriteObstacle, why: String },
     Here(Box<PumpService>),
     Leaving,
     Broken(String),
@@ -68,6 +73,9 @@ impl PartitionLocation {
             Self::Foreign => PartitionStatus::Foreign,
             Self::Starting => PartitionStatus::Starting,
             Self::Elsewhere(holder) => PartitionStatus::Elsewhere(holder.clone()),
+            Self::Waiting { obstacle, why } => {
+                PartitionStatus::Waiting { obstacle: *obstacle, why: why.clone() }
+            }
             Self::Here(_) => PartitionStatus::Here,
             Self::Leaving => PartitionStatus::Leaving,
             Self::Broken(why) => PartitionStatus::Broken(why.clone()),
@@ -230,6 +238,26 @@ impl PartitionMap {
         }
     }
 
+    /// Counts a submission that an entry point of this process has refused as `busy`. The pump of
+    /// the submission's partition counts it if that pump runs here, and otherwise another pump of
+    /// this process. If no pump runs here, logs the refusal as a warning.
+    pub(in crate::organism) fn count_busy(&self, submission: &SubmitRequest) {
+        let places = self.all();
+        let partitions = u32::try_from(places.len()).unwrap_or(1);
+        let own = places.get(submission.partition(partitions) as usize);
+        let pump = own.into_iter().chain(places.iter()).find_map(|place| match place {
+            PartitionLocation::Here(pump) => Some(pump),
+            _ => None,
+        });
+        match pump {
+            Some(pump) => pump.count_busy(&submission.client),
+            None => tracing::warn!(
+                "refused a submission of {} as busy; no pump runs here that could count it",
+                submission.client
+            ),
+        }
+    }
+
     /// Carries out a request in this process, or passes it on to the pump of its partition.
     pub(in crate::organism) async fn respond(
         &self,
@@ -242,10 +270,11 @@ impl PartitionMap {
             submission.assign_thread_and_key();
         }
 
-        let partitions = u32::try_from(self.all().len()).unwrap_or(1);
+        let partitions = self.count();
         let partition = match &request {
             ServiceRequest::Submit(submission) => submission.partition(partitions),
-            ServiceRequest::Cancel { thread, .. } | ServiceRequest::AwaitResults { thread, .. } => {
+            ServiceRequest::Cancel { thread, .. }
+            | ServiceRequest::AwaitResults(ResultsRequest { thread, .. }) => {
                 thread.partition(partitions)
             }
             ServiceRequest::HeldThread { partition, .. }
@@ -259,10 +288,70 @@ impl PartitionMap {
                 return self.follow_live(request, responses).await;
             }
             ServiceRequest::Status | ServiceRequest::Reload { .. } => return Ok(()),
-            ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
+            ServiceRequest::Decide(decision) => {
+                let message = decision.message;
+                match decision.partition {
+                    Some(partition) => partition,
+                    None => match self.partition_of_held(message).await {
+                        Ok(partition) => partition,
+                        Err(why) => {
+                            responses.send(ServiceResponse::Unavailable(why)).await.ok();
+                            return Ok(());
+                        }
+                    },
+                }
+            }
         };
 
         self.pass_on(partition, request, responses).await
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.all().len()).unwrap_or(1)
+    }
+
+    /// Finds the partition of the held call that `message` opened. Queries the pumps of all
+    /// partitions. Returns the first partition if no pump has the call, because any pump refuses
+    /// the decision and records the refusal. If a pump does not answer and no other pump has the
+    /// call, returns the reason.
+    async fn partition_of_held(&self, message: MessageId) -> Result<u32, PartitionUnavailable> {
+        let queries = (0..self.count()).map(async |partition| {
+            let is_held = self.is_held_in(partition, message).await;
+            is_held.map(|is_held| is_held.then_some(partition))
+        });
+        let mut unanswered = None;
+
+        for found in join_all(queries).await {
+            match found {
+                Ok(Some(partition)) => return Ok(partition),
+                Ok(None) => {}
+                Err(why) => unanswered = Some(why),
+            }
+        }
+
+        unanswered.map_or(Ok(0), Err)
+    }
+
+    /// Whether the pump of a partition has the held call that `message` opened. Returns the reason
+    /// if the pump does not answer.
+    async fn is_held_in(
+        &self,
+        partition: u32,
+        message: MessageId,
+    ) -> Result<bool, PartitionUnavailable> {
+        let (responses, mut received) = response_queue();
+        let query = ServiceRequest::HeldThread { message, partition };
+        let passed = self.pass_on(partition, query, &responses).await;
+
+        match (passed, received.try_recv()) {
+            (_, Some(ServiceResponse::HeldThread(thread))) => Ok(thread.is_some()),
+            // The decision itself was not sent.
+            (_, Some(ServiceResponse::Unavailable(why))) => {
+                Err(PartitionUnavailable { unsure: false, ..why })
+            }
+            (Err(error), _) => Err(PartitionUnavailable::lasting(error.to_string())),
+            (Ok(()), _) => Err(PartitionUnavailable::lasting("its pump did not answer")),
+        }
     }
 
     /// Sends a request to the pump of a partition, in this process or elsewhere.
@@ -280,14 +369,15 @@ impl PartitionMap {
             PartitionLocation::Foreign
             | PartitionLocation::Starting
             | PartitionLocation::Elsewhere(_)
+            | PartitionLocation::Waiting { .. }
             | PartitionLocation::Broken(_) => {
                 tokio::select! {
                     sent = self.rpc.transport.send(partition, &request, responses) => sent,
                     () = self.arrival_of(partition) => {
                         // The pump has moved to this process, so the process that had it does not
                         // respond any more.
-                        let here = ServiceResponse::unavailable("it is here now", true, true);
-                        responses.send(here).await.ok();
+                        let here = PartitionUnavailable::passing("it is here now").unsure();
+                        responses.send(ServiceResponse::Unavailable(here)).await.ok();
                         Ok(())
                     }
                 }
@@ -326,16 +416,31 @@ impl PartitionMap {
         request: ServiceRequest,
         responses: &ResponseSender,
     ) -> Result<(), Error> {
-        let response = match self.place(partition) {
-            PartitionLocation::Here(pump) => match pump.respond(request, responses).await {
-                Err(Error::Stopped) => ServiceResponse::unavailable("its pump ended", true, true),
-                other => return other,
-            },
-            _ => ServiceResponse::unavailable("it is changing hands", true, false),
+        let why = match self.place(partition) {
+            PartitionLocation::Here(pump) => {
+                match self.respond_with(&pump, partition, request, responses).await {
+                    Err(Error::Stopped) => PartitionUnavailable::passing("its pump ended").unsure(),
+                    other => return other,
+                }
+            }
+            _ => PartitionUnavailable::passing("it is changing hands"),
         };
 
         // The send fails if the client has left.
-        responses.send(response).await.ok();
+        responses.send(ServiceResponse::Unavailable(why)).await.ok();
         Ok(())
+    }
+
+    async fn respond_with(
+        &self,
+        pump: &PumpService,
+        partition: u32,
+        mut request: ServiceRequest,
+        responses: &ResponseSender,
+    ) -> Result<(), Error> {
+        if let ServiceRequest::Submit(submission) = &mut request {
+            pump.replace_taken_thread(submission, partition, self.count()).await;
+        }
+        pump.respond(request, responses).await
     }
 }

@@ -20,23 +20,28 @@ use crate::journal;
 use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
 use crate::limits;
 use crate::mutant::mutant;
+use crate::organism::alerts::report_failed_start;
 use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
 use crate::organism::reload::ReloadService;
-use crate::organism::{Error, core};
+use crate::organism::{Error, core, run_blocking};
 use crate::pump::ResidentCore;
+use crate::pump::driver::WriteObstacle;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
     /// Config of this partition, with which the next pump of the partition starts.
     config: Arc<Config>,
     partition: u32,
-    table: Arc<PartitionMap>,
+    map: Arc<PartitionMap>,
     reloader: ReloadService,
     /// Receives the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
     /// Receives the reason for the stop when this process must stop all of its workers.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
+    /// Whether the worker stands by, so that no pump of this process watches the journal for
+    /// alerts.
+    stands_by: bool,
 }
 
 /// Reason why a running pump must stop.
@@ -52,14 +57,15 @@ type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 impl PartitionWorker {
     pub fn new(
         partition: u32,
-        table: Arc<PartitionMap>,
+        map: Arc<PartitionMap>,
         reloader: ReloadService,
         hand_over: mpsc::Receiver<PartitionHeir>,
         stop: watch::Receiver<Option<String>>,
         tracer: SpanTracer,
     ) -> Self {
         let config = Arc::new(reloader.config().borrow().of_partition(partition));
-        Self { config, partition, table, reloader, hand_over, stop, tracer }
+        let stands_by = true;
+        Self { config, partition, map, reloader, hand_over, stop, tracer, stands_by }
     }
 
     /// Runs until the worker is stopped, or the partition is broken.
@@ -67,15 +73,22 @@ impl PartitionWorker {
         let result = self.run_terms().await;
         if let Err(error) = &result {
             tracing::error!(partition = self.partition, "stopped pumping the partition: {error}");
-            self.table.put(self.partition, PartitionLocation::Broken(error.to_string()));
+            self.map.put(self.partition, PartitionLocation::Broken(error.to_string()));
+        }
+        if self.stands_by
+            && let Err(Error::Journal(error)) = &result
+        {
+            report_failed_start(&self.config, error).await;
         }
         result
     }
 
     async fn run_terms(&mut self) -> Result<(), Error> {
         while !self.is_stopping() {
+            self.stands_by = true;
             // If no journal is returned, the config was reloaded, or the worker must stop.
             let Some((core, journal)) = self.stand_by_for_term().await? else { continue };
+            self.stands_by = false;
             let handover = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
@@ -94,7 +107,7 @@ impl PartitionWorker {
                         partition = self.partition,
                         "could not start to pump the partition: {error}"
                     );
-                    self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
+                    self.map.put(self.partition, location_after_start(&error));
                     // Another process may be able to pump the partition, and this process may
                     // succeed later.
                     sleep(limits::STANDBY_RETRY).await;
@@ -130,17 +143,12 @@ impl PartitionWorker {
         let (release, released) = channel();
         let (sender, mut acquired) = oneshot::channel();
         let config = Arc::clone(&self.config);
-        let table = Arc::clone(&self.table);
+        let map = Arc::clone(&self.map);
         let partition = self.partition;
         let in_force = self.reloader.config();
         let wait = move || {
-            let waiting = LeaseWait {
-                config: &config,
-                in_force,
-                released: &released,
-                table: &table,
-                partition,
-            };
+            let waiting =
+                LeaseWait { config: &config, in_force, released: &released, map: &map, partition };
             sender.send(waiting.wait_for_turn()).ok();
         };
 
@@ -157,7 +165,7 @@ impl PartitionWorker {
             // The stop came at the moment when the lease was acquired, so the lease is released
             // again.
             let closing = move || journal.close(Time::now());
-            tokio::task::spawn_blocking(closing).await.map_err(|_| Error::Stopped)??;
+            run_blocking(closing).await??;
         }
 
         Ok(None)
@@ -170,7 +178,7 @@ impl PartitionWorker {
         runtime: PumpRuntime,
         handover: &LeaseHandover,
     ) -> Result<bool, Error> {
-        let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
+        let mut serving = match self.map.rpc.serve(&self.map, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
                 // Without the subscription, no client can reach this pump. Another pump serves
@@ -192,16 +200,16 @@ impl PartitionWorker {
             }
         }
 
-        self.table.watched().insert(self.partition, runtime.watched());
+        self.map.watched().insert(self.partition, runtime.health());
         // Discard requests for handovers that came before this pump started.
         while self.hand_over.try_recv().is_ok() {}
 
-        self.table.put(self.partition, PartitionLocation::Here(Box::new(runtime.service())));
+        self.map.put(self.partition, PartitionLocation::Here(Box::new(runtime.service())));
         // A pump continues to record during a stop or a handover, so its position is followed until
         // it has ended.
         let recorded = runtime.handle().recorded();
         let publishing =
-            tokio::spawn(publish_recorded(Arc::clone(&self.table), self.partition, recorded));
+            tokio::spawn(publish_recorded(Arc::clone(&self.map), self.partition, recorded));
         let stop_reason = tokio::select! {
             () = runtime.ended() => None,
             stop_reason = self.stop.wait_for(Option::is_some) => {
@@ -210,7 +218,7 @@ impl PartitionWorker {
             Some(heir) = self.hand_over.recv() => Some(WorkerStop::HandOver(heir)),
         };
 
-        self.table.put(self.partition, PartitionLocation::Leaving);
+        self.map.put(self.partition, PartitionLocation::Leaving);
         self.reloader.leave(self.partition);
         let over = runtime.end();
         let ending = async {
@@ -232,7 +240,7 @@ impl PartitionWorker {
             serving.stop();
         });
 
-        self.table.watched().remove(&self.partition);
+        self.map.watched().remove(&self.partition);
         serving.drain().await;
         publishing.await.ok();
         let is_stop = matches!(stop_reason, Some(WorkerStop::Stop(_)));
@@ -273,12 +281,12 @@ impl PartitionWorker {
 
 /// Publishes the last position that the pump of a partition has recorded, until the pump has ended.
 async fn publish_recorded(
-    table: Arc<PartitionMap>,
+    map: Arc<PartitionMap>,
     partition: u32,
     mut recorded: watch::Receiver<Position>,
 ) {
     loop {
-        table.set_recorded(partition, *recorded.borrow_and_update());
+        map.set_recorded(partition, *recorded.borrow_and_update());
         if recorded.changed().await.is_err() {
             return;
         }
@@ -309,6 +317,31 @@ fn is_passing(error: &journal::Error) -> bool {
     ) || is_disk_full(error)
 }
 
+/// Returns the location of a partition after a passing error ended the start of its pump.
+fn location_after_start(error: &Error) -> PartitionLocation {
+    match error {
+        Error::Journal(error) => location_after(error),
+        other => {
+            PartitionLocation::Waiting { obstacle: WriteObstacle::Server, why: other.to_string() }
+        }
+    }
+}
+
+/// Returns the location of a partition after this passing error of the journal.
+fn location_after(error: &journal::Error) -> PartitionLocation {
+    use journal::Error;
+    let obstacle = match error {
+        Error::InUse { holder, .. } => return PartitionLocation::Elsewhere(holder.clone()),
+        // The error does not name the process. The next look at the lease does.
+        Error::Fenced { .. } | Error::UnprovedStream { .. } => {
+            return PartitionLocation::Elsewhere("another process".to_owned());
+        }
+        error if is_disk_full(error) => WriteObstacle::Disk,
+        _ => WriteObstacle::Server,
+    };
+    PartitionLocation::Waiting { obstacle, why: error.to_string() }
+}
+
 /// Whether the disk had no room for the journal, or for a small file beside it.
 fn is_disk_full(error: &journal::Error) -> bool {
     match error {
@@ -326,7 +359,7 @@ struct LeaseWait<'a> {
     config: &'a Config,
     in_force: watch::Receiver<Arc<Config>>,
     released: &'a Receiver<()>,
-    table: &'a PartitionMap,
+    map: &'a PartitionMap,
     partition: u32,
 }
 
@@ -363,7 +396,7 @@ impl LeaseWait<'_> {
         // This core is the standby's state. An error discards it: the next attempt begins with the
         // newest snapshot of the projection.
         let mut core = core(self.config);
-        self.table.set_ready(self.partition, false);
+        self.map.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
         let mut followed = None::<Instant>;
         let mut warned = String::new();
@@ -375,12 +408,12 @@ impl LeaseWait<'_> {
             }
             standby = match standby.look()? {
                 LeaseCheck::Ours(elect) => {
-                    self.table.arrives(self.partition);
+                    self.map.arrives(self.partition);
                     let journal = elect.lead_recovering(&mut core)?;
                     return Ok(Some((core, journal)));
                 }
                 LeaseCheck::Held(standby, holder) => {
-                    self.table.put(self.partition, PartitionLocation::Elsewhere(holder));
+                    self.map.put(self.partition, PartitionLocation::Elsewhere(holder));
                     standby
                 }
                 LeaseCheck::Left(standby) => standby,
@@ -391,8 +424,8 @@ impl LeaseWait<'_> {
             };
             if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_READ_INTERVAL) {
                 standby = standby.follow_recovering(&mut core)?;
-                self.table.set_recorded(self.partition, standby.followed_to());
-                self.table.set_ready(self.partition, standby.is_ready());
+                self.map.set_recorded(self.partition, standby.followed_to());
+                self.map.set_ready(self.partition, standby.is_ready());
                 followed = Some(Instant::now());
             }
             if self.is_released_within(limits::STANDBY_CHECK_INTERVAL) {
@@ -402,8 +435,8 @@ impl LeaseWait<'_> {
     }
 
     fn passing(&self, error: &journal::Error, warned: &mut String) {
+        self.map.put(self.partition, location_after(error));
         let error = error.to_string();
-        self.table.put(self.partition, PartitionLocation::Elsewhere(error.clone()));
         if error != *warned {
             tracing::warn!("could not become a standby; retrying: {error}");
             *warned = error;

@@ -18,7 +18,9 @@ use crate::organism::control::{refused, unanswered};
 use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
-use crate::service::{LiveRequest, ServiceRequest, ServiceResponse, response_queue};
+use crate::service::{
+    LiveRequest, PartitionUnavailable, ServiceRequest, ServiceResponse, response_queue,
+};
 
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
@@ -39,7 +41,7 @@ pub(in crate::organism) struct PartitionSubscription {
 impl PumpRpc {
     pub async fn serve(
         &self,
-        table: &Arc<PartitionMap>,
+        map: &Arc<PartitionMap>,
         partition: u32,
     ) -> Result<PartitionSubscription, Error> {
         let mut messages = self.subscribe(self.transport.subject(partition)).await?;
@@ -48,8 +50,7 @@ impl PumpRpc {
         // requests are done.
         let (responding, responded) = mpsc::channel(1);
         let client = self.transport.client().clone();
-        let handler =
-            RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
+        let handler = RequestHandler { client: client.clone(), map: Arc::clone(map), partition };
 
         let receiving = tokio::spawn(async move {
             let mut partial = PartialRequests::default();
@@ -147,7 +148,7 @@ impl PartialRequests {
 #[derive(Clone)]
 struct RequestHandler {
     client: Client,
-    table: Arc<PartitionMap>,
+    map: Arc<PartitionMap>,
     partition: u32,
 }
 
@@ -157,7 +158,7 @@ impl RequestHandler {
     async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
-        let table = Arc::clone(&self.table);
+        let map = Arc::clone(&self.map);
         let partition = self.partition;
         let mut request = match encoding::decode_request::<ServiceRequest>(request) {
             Ok(request) => request,
@@ -167,13 +168,13 @@ impl RequestHandler {
             }
         };
 
-        if let Err(denied) = table.rules.in_force().rules.judge_remote(&request) {
-            table.record_denied(&denied).await;
+        if let Err(denied) = map.rules.in_force().rules.judge_remote(&request) {
+            map.record_denied(&denied).await;
             writer.write(&refused(&request, denied.refusal)).await;
             return writer.write_mark(ChunkKind::End).await;
         }
 
-        table.rules.in_force().rules.grant_remote(&mut request);
+        map.rules.in_force().rules.grant_remote(&mut request);
         if let ServiceRequest::FollowLive(live) = &request {
             // A subscription ends with the pump, and has no last response that a stop could wait
             // for.
@@ -189,7 +190,7 @@ impl RequestHandler {
 
         let (responses, mut received) = response_queue();
         let mut responding =
-            tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
+            tokio::spawn(async move { map.respond_here(partition, request, &responses).await });
         let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
         let timeout = sleep(limits::SERVICE_REQUEST_TIME_MAX);
         tokio::pin!(timeout);
@@ -203,7 +204,8 @@ impl RequestHandler {
                 _ = heartbeat.tick() => writer.write_mark(ChunkKind::Heartbeat).await,
                 () = &mut timeout => {
                     responding.abort();
-                    writer.write(&ServiceResponse::unavailable("the request takes longer", true, true)).await;
+                    let why = PartitionUnavailable::passing("the request takes longer").unsure();
+                    writer.write(&ServiceResponse::Unavailable(why)).await;
                     return writer.write_mark(ChunkKind::End).await;
                 }
             }
@@ -225,11 +227,11 @@ impl RequestHandler {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
         let (responses, mut received) = response_queue();
-        let table = Arc::clone(&self.table);
+        let map = Arc::clone(&self.map);
         let partition = self.partition;
         let request = ServiceRequest::FollowLive(request);
         let responding =
-            tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
+            tokio::spawn(async move { map.respond_here(partition, request, &responses).await });
 
         let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
         loop {

@@ -1,7 +1,7 @@
 //! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
 use crate::envelope::Message;
-use crate::ids::{Digest, ListenerName, Position, ThreadId};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::thread::{Fact, ForkSource, Opener, Record};
@@ -64,7 +64,7 @@ impl Conversation {
         let mut first = None;
         for sealed in &records {
             for (client, message) in client_requests(&sealed.record) {
-                if Digest::of(message.payload.as_str().as_bytes()) != message.payload.digest {
+                if !message.payload.is_intact() {
                     let request = message.id.to_string();
                     return Ok(Err(ConversationGap::Redacted { request }));
                 }

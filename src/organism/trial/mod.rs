@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use super::access::refuse_hosted_start;
 use super::own_journal::in_own_journal;
-use super::{Error, Organism, operator};
+use super::{Error, Organism, operator, run_blocking};
 use crate::audit::{has_equal_finals, pair_results, thread_timeline};
 use crate::config::{Config, TrialSource};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::{ForkRuling, Receipt, Target};
-use crate::pump::driver::{Handle, PumpStopped};
+use crate::pump::driver::Handle;
 use crate::schema::Schemas;
 use crate::thread::{Allotment, DecisionOrigin, ForkAction, ForkSource};
 use conversation::{Conversation, RecordedRequest};
@@ -174,12 +174,11 @@ impl Trial<'_> {
     async fn run(&mut self, tried: &TrialThread) -> Result<TrialOutcome, Error> {
         let TrialThread { thread, journal } = tried.clone();
         let root = thread.clone();
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = run_blocking(move || {
             let reader = JournalReader::open(&journal)?;
             Conversation::read(&reader, &root)
         });
-        let read = reading.await.map_err(|_| Error::Stopped)??;
-        let Conversation { source, client, requests } = match read {
+        let Conversation { source, client, requests } = match reading.await?? {
             Ok(conversation) => conversation,
             Err(gap) => return Ok(TrialOutcome::NotTried(gap.to_string())),
         };
@@ -210,7 +209,7 @@ impl Trial<'_> {
             let target = Target::Thread { id: thread.to_string() };
             let bytes = request.payload.as_bytes();
             let submitted = self.handle.submit(&request.sender, target, None, bytes).await;
-            match submitted.map_err(stopped)?.0 {
+            match submitted?.0 {
                 // The next request waits until everything has ended that this one began.
                 Receipt::Accepted { .. } => self.rest(thread).await?,
                 // The refusal is on record, and the report shows it.
@@ -242,8 +241,7 @@ impl Trial<'_> {
                 ..DecisionOrigin::default()
             }),
         };
-        let ruled = self.handle.fork(action, Default::default(), None).await.map_err(stopped)?;
-        Ok(match ruled {
+        Ok(match self.handle.fork(action, Default::default(), None).await? {
             ForkRuling::Forked { .. } => Ok(()),
             ForkRuling::Refused(refusal) => Err(refusal.message),
         })
@@ -296,7 +294,7 @@ impl Trial<'_> {
     ) -> Result<ResultsJudgement, Error> {
         let target = Target::Thread { id: thread.to_string() };
         let submitted = self.handle.submit(&judge.client, target, None, request.as_bytes()).await;
-        let (receipt, mut completions) = submitted.map_err(stopped)?;
+        let (receipt, mut completions) = submitted?;
         match receipt {
             Receipt::Accepted { .. } => {}
             Receipt::Refused { refusal, .. } => {
@@ -308,7 +306,7 @@ impl Trial<'_> {
             Receipt::NoThread { answer } => return Ok(ResultsJudgement::none(answer)),
         }
 
-        let completed = completions.next().await.transpose().map_err(stopped)?;
+        let completed = completions.next().await.transpose()?;
         self.rest(thread).await?;
         let result = completed.as_ref().and_then(|completion| completion.messages.last());
         Ok(match result {
@@ -332,14 +330,10 @@ impl Trial<'_> {
         let mut recorded = self.handle.recorded();
         loop {
             recorded.borrow_and_update();
-            if self.handle.is_at_rest(thread.clone()).await.map_err(stopped)? {
+            if self.handle.is_at_rest(thread.clone()).await? {
                 return Ok(());
             }
             recorded.changed().await.map_err(|_| Error::Stopped)?;
         }
     }
-}
-
-fn stopped(_: PumpStopped) -> Error {
-    Error::Stopped
 }

@@ -2,8 +2,9 @@
 
 use uuid::Uuid;
 
+use super::submission::SubmissionProgress;
 use super::{ServiceClient, unexpected};
-use crate::envelope::{Refusal, RefusalRule};
+use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ThreadId};
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, ForkRequest, ServiceRequest, ServiceResponse, SubmitUpdate};
@@ -40,62 +41,25 @@ impl ServiceClient {
         request: ForkRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Result<OpenedFork, Refusal>, Error> {
-        let source = request.source.clone();
-        let partition = self.partition_of(&source);
+        let partition = self.partition_of(&request.source);
         let mut request = ServiceRequest::Fork(Box::new(request));
-        self.sign(&mut request, Some(&source), signer).await?;
+        self.sign(&mut request, signer).await?;
 
         match self.response(partition, &request).await? {
-            (ServiceResponse::Forked { thread, calls }, _) => Ok(Ok(OpenedFork { thread, calls })),
-            // An earlier attempt that was carried out may be the cause of this refusal.
-            (ServiceResponse::Ruled(Some(refusal)), true)
-                if matches!(
-                    refusal.rule,
-                    RefusalRule::BadLabel | RefusalRule::NotSigned | RefusalRule::Busy
-                ) =>
-            {
-                Err(Error::Lost)
-            }
-            (ServiceResponse::Ruled(Some(refusal)), _) => Ok(Err(*refusal)),
-            (ServiceResponse::Failed(detail), _) => Err(Error::Failed { detail }),
-            (other, _) => Err(unexpected(&other)),
+            ServiceResponse::Forked { thread, calls } => Ok(Ok(OpenedFork { thread, calls })),
+            ServiceResponse::Ruled(Some(refusal)) => Ok(Err(*refusal)),
+            other => Err(unexpected(&other)),
         }
     }
 
-    /// Waits for the results of a fork's first request.
+    /// Waits for the results of a fork's first request. Calls `on_update` with each result, and
+    /// with each reason why the fork's threads make no progress.
     pub async fn fork_results(
         &self,
         fork: &OpenedFork,
-        mut on_update: impl FnMut(SubmitUpdate),
+        on_update: impl FnMut(SubmitUpdate),
     ) -> Result<(), Error> {
-        let thread = fork.thread.clone();
-        let mut calls = fork.calls.clone();
-        let partition = self.partition_of(&thread);
-        let mut retries = self.retries(partition);
-        while !calls.is_empty() {
-            let calls_left = calls.clone();
-            let request =
-                ServiceRequest::AwaitResults { thread: thread.clone(), calls: calls_left };
-            let mut unavailable = None;
-            let mut failed = None;
-            let on_response = |response| match response {
-                ServiceResponse::SubmitUpdate(update) => {
-                    if let SubmitUpdate::Result { call, .. } = &update {
-                        calls.retain(|expected| expected != call);
-                    }
-                    on_update(update);
-                }
-                ServiceResponse::Unavailable(why) => unavailable = Some(why),
-                ServiceResponse::Failed(detail) => failed = Some(Error::Failed { detail }),
-                _ => {}
-            };
-            self.attempt(partition, &request, on_response).await?;
-            match failed {
-                _ if calls.is_empty() => return Ok(()),
-                Some(error) => return Err(error),
-                None => retries.wait(unavailable).await?,
-            }
-        }
-        Ok(())
+        let retries = self.retries(self.partition_of(&fork.thread));
+        self.await_results(SubmissionProgress::of_fork(fork, retries), on_update).await
     }
 }

@@ -6,14 +6,12 @@ use std::time::Instant;
 
 use futures_util::future::try_join_all;
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use super::{ServiceClient, Transports, unexpected};
 use crate::bus::live::LiveEvent;
-use crate::journal::partitions_in;
 use crate::limits;
 use crate::service::signing::OperatorSigner;
-use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
+use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse};
 
 /// The target of live events. It passes each event to `on_event`, until `on_event` returns
 /// `ControlFlow::Break`.
@@ -78,9 +76,7 @@ impl ServiceClient {
 
         loop {
             let mut request = ServiceRequest::FollowLive(request.clone());
-            if let Some(signer) = signer {
-                self.sign_watch(&mut request, partition, signer).await?;
-            }
+            self.sign(&mut request, signer).await?;
 
             let mut is_opened = false;
             let mut unavailable = None;
@@ -114,34 +110,6 @@ impl ServiceClient {
                 return Err(Error::NoPump { partition, detail });
             }
             tokio::time::sleep(limits::BUSY_RETRY).await;
-        }
-    }
-
-    /// Signs a subscription to the live channel. The signature names a journal of the organism: the
-    /// first readable journal in this client's data directory. If no journal there is readable, the
-    /// signature names the journal of `partition`.
-    async fn sign_watch(
-        &self,
-        request: &mut ServiceRequest,
-        partition: u32,
-        signer: &OperatorSigner,
-    ) -> Result<(), Error> {
-        let ServiceRequest::FollowLive(live) = &*request else { return Ok(()) };
-        let thread = live.signed_thread();
-        let local = partitions_in(&self.data).into_iter();
-        let local = local.filter_map(|(_, journal)| journal_in(&journal).ok()).next();
-        let journal = match local {
-            Some(journal) => journal,
-            None => self.journal_at(partition).await?,
-        };
-        signer.sign(request, journal, &thread);
-        Ok(())
-    }
-
-    async fn journal_at(&self, partition: u32) -> Result<Uuid, Error> {
-        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
-            ServiceResponse::JournalId(journal) => Ok(journal),
-            other => Err(unexpected(&other)),
         }
     }
 }

@@ -1,16 +1,12 @@
 //! The client's requests to pause or resume. Such a request can concern the pumps of all
 //! partitions.
 
-use uuid::Uuid;
-
 use super::{ServiceClient, unexpected};
-use crate::envelope::{Refusal, RefusalRule};
+use crate::envelope::Refusal;
 use crate::ids::ListenerName;
 use crate::journal::partitions_in;
 use crate::service::signing::OperatorSigner;
-use crate::service::{
-    Error, PauseReport, PauseRequest, ServiceRequest, ServiceResponse, journal_in,
-};
+use crate::service::{Error, PauseReport, PauseRequest, ServiceRequest, ServiceResponse};
 use crate::thread::{DecisionOrigin, PauseTarget, PauseVerb};
 
 /// Reason why a pump did not carry out a pause or a resume.
@@ -84,43 +80,18 @@ impl ServiceClient {
         let partition = request.partition;
         let target = request.target.clone();
         let mut request = ServiceRequest::Pause(request);
-        if let Some(signer) = signer {
-            let journal = self.journal_in_partition(partition).await?;
-            signer.sign(&mut request, journal, &target.home());
-        }
+        self.sign(&mut request, signer).await?;
 
         match (self.response(partition, &request).await?, target) {
-            ((ServiceResponse::Paused(report), _), _) => Ok(report),
-            // An earlier attempt that was carried out may be the cause of this refusal.
-            ((ServiceResponse::Ruled(Some(refusal)), true), _)
-                if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
-            {
-                Err(Error::Lost.into())
-            }
-            ((ServiceResponse::Ruled(Some(refusal)), _), _) => Err(PauseError::Refused(refusal)),
-            ((ServiceResponse::UnknownThread, _), PauseTarget::Thread(thread)) => {
+            (ServiceResponse::Paused(report), _) => Ok(report),
+            (ServiceResponse::Ruled(Some(refusal)), _) => Err(PauseError::Refused(refusal)),
+            (ServiceResponse::UnknownThread, PauseTarget::Thread(thread)) => {
                 Err(Error::NoThread { thread }.into())
             }
-            ((ServiceResponse::UnknownListener, _), PauseTarget::Listener(listener)) => {
+            (ServiceResponse::UnknownListener, PauseTarget::Listener(listener)) => {
                 Err(PauseError::UnknownListener(listener))
             }
-            ((other, _), _) => Err(unexpected(&other).into()),
-        }
-    }
-
-    /// Returns the id of the journal of a partition.
-    pub(super) async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
-        if self.partitions().is_none() {
-            let mut journals = partitions_in(&self.data).into_iter();
-            let found = journals.find(|(number, _)| number.unwrap_or_default() == partition);
-            let none =
-                || Error::failed(format_args!("there is no journal of partition {partition}"));
-            return journal_in(&found.ok_or_else(none)?.1);
-        }
-
-        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
-            ServiceResponse::JournalId(journal) => Ok(journal),
-            other => Err(unexpected(&other)),
+            (other, _) => Err(unexpected(&other).into()),
         }
     }
 }

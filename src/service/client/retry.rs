@@ -1,7 +1,7 @@
 //! The client's requests with which an operator retries messages.
 
 use super::{ServiceClient, unexpected};
-use crate::envelope::{Refusal, RefusalRule};
+use crate::envelope::Refusal;
 use crate::ids::{Digest, MessageId, ThreadId};
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
@@ -27,24 +27,13 @@ impl ServiceClient {
         signer: Option<&OperatorSigner>,
     ) -> Result<Result<RetryReport, Refusal>, Error> {
         let partition = request.partition;
-        let source = request.source.clone();
         let mut request = ServiceRequest::Retry(Box::new(request));
-        if let Some(signer) = signer {
-            let journal = self.journal_in_partition(partition).await?;
-            signer.sign(&mut request, journal, &source);
-        }
+        self.sign(&mut request, signer).await?;
 
         match self.response(partition, &request).await? {
-            (ServiceResponse::Retried(report), _) => Ok(Ok(report)),
-            // An earlier attempt that was carried out may be the cause of this refusal.
-            (ServiceResponse::Ruled(Some(refusal)), true)
-                if matches!(refusal.rule, RefusalRule::NotSigned | RefusalRule::Busy) =>
-            {
-                Err(Error::Lost)
-            }
-            (ServiceResponse::Ruled(Some(refusal)), _) => Ok(Err(*refusal)),
-            (ServiceResponse::Failed(detail), _) => Err(Error::Failed { detail }),
-            (other, _) => Err(unexpected(&other)),
+            ServiceResponse::Retried(report) => Ok(Ok(report)),
+            ServiceResponse::Ruled(Some(refusal)) => Ok(Err(*refusal)),
+            other => Err(unexpected(&other)),
         }
     }
 }

@@ -1,9 +1,17 @@
-//! Finds the journal and the thread that an operator's signature must name. A browser needs them
-//! before it makes the signature.
+//! Finds the journal and the thread that an operator's signature must name, and signs requests. A
+//! browser needs the journal and the thread before it makes the signature.
 
-use super::ServiceClient;
-use crate::service::signing::SignaturePlace;
-use crate::service::{Error, ServiceRequest};
+use std::path::Path;
+
+use uuid::Uuid;
+
+use super::{ServiceClient, unexpected};
+use crate::audit;
+use crate::ids::ThreadId;
+use crate::journal::partitions_in;
+use crate::journal::sqlite::JournalReader;
+use crate::service::signing::{OperatorSigner, SignaturePlace};
+use crate::service::{Error, ServiceRequest, ServiceResponse, journal_in};
 
 impl ServiceClient {
     /// Finds the journal and the thread that a signature of this request must name. Returns `None`
@@ -14,19 +22,111 @@ impl ServiceClient {
     ) -> Result<Option<SignaturePlace>, Error> {
         let thread = match request {
             ServiceRequest::Decide(decision) => self.held_thread(decision.message).await?,
-            ServiceRequest::Cancel { thread, .. } => Some(thread.clone()),
-            ServiceRequest::Pause(pause) => Some(pause.target.home()),
-            ServiceRequest::Fork(fork) => Some(fork.source.clone()),
-            ServiceRequest::Retry(retry) => Some(retry.source.clone()),
-            _ => None,
+            _ => request.signed_thread(),
         };
         let Some(thread) = thread else { return Ok(None) };
 
-        let journal = match request {
-            ServiceRequest::Pause(pause) => Some(self.journal_in_partition(pause.partition).await?),
-            ServiceRequest::Retry(retry) => Some(self.journal_in_partition(retry.partition).await?),
-            _ => self.journal_of(&thread).await?,
-        };
+        let journal = self.signed_journal(request, &thread).await?;
         Ok(journal.map(|journal| SignaturePlace::now(journal, thread)))
     }
+
+    /// Signs a request with `signer`. The request stays unsigned if there is no `signer`, and if
+    /// only the pump knows which thread it concerns.
+    pub(super) async fn sign(
+        &self,
+        request: &mut ServiceRequest,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<(), Error> {
+        let thread = request.signed_thread();
+        self.sign_in_thread(request, thread.as_ref(), signer).await
+    }
+
+    /// Signs a request about `thread` with `signer`. The request stays unsigned if there is no
+    /// `signer`. A request about an unknown thread also stays unsigned, because the pump refuses it
+    /// anyway.
+    pub(super) async fn sign_in_thread(
+        &self,
+        request: &mut ServiceRequest,
+        thread: Option<&ThreadId>,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<(), Error> {
+        let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
+        if let Some(journal) = self.signed_journal(request, thread).await? {
+            signer.sign(request, journal, thread);
+        }
+        Ok(())
+    }
+
+    /// Returns the id of the journal that a signature of a request about `thread` must name.
+    /// Returns `None` if the request concerns no thread on record.
+    async fn signed_journal(
+        &self,
+        request: &ServiceRequest,
+        thread: &ThreadId,
+    ) -> Result<Option<Uuid>, Error> {
+        match request {
+            ServiceRequest::Pause(pause) => {
+                self.journal_in_partition(pause.partition).await.map(Some)
+            }
+            ServiceRequest::Retry(retry) => {
+                self.journal_in_partition(retry.partition).await.map(Some)
+            }
+            ServiceRequest::FollowLive(live) => {
+                self.any_journal_or_of(live.partition).await.map(Some)
+            }
+            _ => self.journal_of(thread).await,
+        }
+    }
+
+    /// Returns the id of the journal of the partition to which `thread` belongs. A client that
+    /// knows of no partitions searches the journals in its data directory for the thread. If none
+    /// of these journals contains the thread, returns `None`.
+    async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
+        if self.partitions().is_none() {
+            let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
+            let journal = journals.find(|journal| has_thread(journal, thread));
+            return journal.map(|journal| journal_in(&journal)).transpose();
+        }
+
+        self.journal_in_partition(self.partition_of(thread)).await.map(Some)
+    }
+
+    /// Returns the id of the first readable journal in this client's data directory. If no journal
+    /// there is readable, returns the id of the journal of `partition`. The signature of a
+    /// subscription to the live channel may name any journal of the organism.
+    async fn any_journal_or_of(&self, partition: u32) -> Result<Uuid, Error> {
+        let mut journals = partitions_in(&self.data).into_iter();
+        match journals.find_map(|(_, journal)| journal_in(&journal).ok()) {
+            Some(journal) => Ok(journal),
+            None => self.journal_at(partition).await,
+        }
+    }
+
+    /// Returns the id of the journal of a partition. A client that knows of no partitions reads the
+    /// id from the journal in its data directory.
+    async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
+        if self.partitions().is_none() {
+            let mut journals = partitions_in(&self.data).into_iter();
+            let found = journals.find(|(number, _)| number.unwrap_or_default() == partition);
+            let none =
+                || Error::failed(format_args!("there is no journal of partition {partition}"));
+            return journal_in(&found.ok_or_else(none)?.1);
+        }
+
+        self.journal_at(partition).await
+    }
+
+    /// Requests the id of the journal of a partition from the partition's pump.
+    async fn journal_at(&self, partition: u32) -> Result<Uuid, Error> {
+        match self.response(partition, &ServiceRequest::JournalId { partition }).await? {
+            ServiceResponse::JournalId(journal) => Ok(journal),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Whether the journal in `data` contains the thread.
+fn has_thread(data: &Path, thread: &ThreadId) -> bool {
+    let known = JournalReader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+    known.unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -59,8 +59,7 @@ pub(super) fn path(thread: &str) -> String {
     UrlQuery::default().with("a", Some(thread)).link(PATH)
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     let sides = ["a", "b"].map(|side| query.get(side).map(read_thread).transpose());
     let [left, right] = match sides {
         [Ok(left), Ok(right)] => [left, right],

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -49,8 +49,7 @@ struct WholeConfig {
     stored: StoredConfig,
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     let asked = query.clone();
     let find = move |partition, index: &mut IndexReader| find(partition, index, &asked);
     view.respond(find, move |view, answers| {

@@ -16,9 +16,9 @@ use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
     BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPage, ThreadTimeline, TimelineEntry,
-    TimelineEvent, core_words,
+    TimelineEvent, core_words, event_text,
 };
-use crate::envelope::{AttemptFailure, MessageKind};
+use crate::envelope::MessageKind;
 use crate::ids::{ListenerName, Position};
 use crate::index::WaitingMessage;
 use crate::limits;
@@ -27,9 +27,6 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 
 /// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
-
-/// Local name of the note that contains a model's turn.
-const TURN_NOTE: &str = "model-turn";
 
 /// Maximum length, in lines, of a payload that the page of a thread shows expanded. Applies to the
 /// payload that opens a subthread. A longer payload is shown collapsed.
@@ -107,7 +104,7 @@ impl<'t> ConversationPage<'t> {
 
     /// Whether the record at `position` contains the turn of a model.
     fn has_turn(&self, position: Position) -> bool {
-        let name = system::name(TURN_NOTE);
+        let name = system::name(system::MODEL_TURN);
         self.timeline.items.iter().any(|item| {
             item.position == position
                 && matches!(&item.what, TimelineEvent::Message(message) if message.name == name)
@@ -148,13 +145,13 @@ impl<'t> ConversationPage<'t> {
             TimelineEvent::AttemptFailed { listener, attempt, failure } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
-                event("failed", &time, &head, &failed(failure), room)
+                let text = event_text::failure_lines(failure).join("\n");
+                event("failed", &time, &head, &text, room)
             }
             TimelineEvent::Charged { listener, attempt, spending } => {
                 let head =
                     html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
-                let text = format!("its result is lost: {} tokens are charged", spending.tokens);
-                event("failed", &time, &head, &text, room)
+                event("failed", &time, &head, &event_text::charge_text(spending), room)
             }
             // The message of the timer, which follows, shows the same event.
             TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
@@ -207,7 +204,7 @@ impl<'t> ConversationPage<'t> {
 impl ShownDecision<'_> {
     /// Writes `reason`, followed by the signature and the note of the decision.
     fn text(&self, reason: &str) -> String {
-        let signed = self.signed.map(signature).unwrap_or_default();
+        let signed = self.signed.map(event_text::signature_text).unwrap_or_default();
         let parts = [reason, &signed, &self.origin.note];
         let parts = parts.into_iter().filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join("\n")
@@ -228,25 +225,6 @@ fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) 
             div { p.head { (head) } (body(&lines, None, room)) }
         }
     }
-}
-
-fn failed(failure: &AttemptFailure) -> String {
-    let mut text = failure.to_string();
-    if let AttemptFailure::Model { spent, tries, .. } = failure {
-        for one in tries.iter().filter(|_| tries.len() > 1) {
-            text.push_str(&format!("\n{} failed: {}", one.route, one.reason));
-        }
-        if spent.tokens > 0 {
-            text.push_str(&format!("\ncharged: {} tokens", spent.tokens));
-        }
-    }
-    text
-}
-
-pub(super) fn signature(signed: &SignedBy) -> String {
-    let who = signed.operator.as_ref().map_or("a signer without the right", |by| by.as_str());
-    let holds = if signed.holds { "valid" } else { "INVALID" };
-    format!("signed by {who}, {}: the signature is {holds}", signed.key)
 }
 
 /// The kind of page on which a message is drawn.
@@ -300,7 +278,7 @@ pub(super) fn message(
         }
         " " a.payload data-entry href=(path) { (inline(local)) }
         @if let Some(gist) = gist { " " span.gist { (inline(&gist)) } }
-        @if is_in_thread && is_core && local == TURN_NOTE {
+        @if is_in_thread && is_core && local == system::MODEL_TURN {
             " " a href=(super::prompt::path(message.id)) { "the prompt" }
         }
         @if let Some(mark) = mark { " " span.mark { (mark) } }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -27,8 +27,7 @@ const KEYS: &str = "agent,model";
 const CHOICES: [&str; 8] =
     [KEYS, "agent", "model", "day", "agent,day", "agent,model,day", "listener", "rule,agent,day"];
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     let asked = match read(&query) {
         Ok(asked) => asked,
         Err(problem) => {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::layout::shown;
+use super::layout::{cut, shown};
 use super::payload_text::PageRoom;
 use crate::audit::amounts::count;
 use crate::limits;
@@ -23,15 +23,13 @@ pub(super) fn changed_lines(diff: &str, room: &PageRoom) -> Markup {
 }
 
 fn changed_line(line: &str) -> Markup {
-    let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
-    let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();
-    let more = if end.is_some() { "…" } else { "" };
+    let (text, more) = cut(line, limits::WEB_EXCERPT_CHARS);
     html! {
-        @match cut.chars().next() {
+        @match text.chars().next() {
             Some('@') => "…\n",
-            Some('-') => { del { (shown(cut)) (more) } "\n" }
-            Some('+') => { ins { (shown(cut)) (more) } "\n" }
-            _ => { (shown(cut)) (more) "\n" }
+            Some('-') => { del { (shown(text)) (more) } "\n" }
+            Some('+') => { ins { (shown(text)) (more) } "\n" }
+            _ => { (shown(text)) (more) "\n" }
         }
     }
 }

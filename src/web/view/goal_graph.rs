@@ -25,7 +25,7 @@ use crate::organism::JournalRuns;
 use crate::thread::Fact;
 use crate::workflow::{
     ActivityKind, GoalForm, GoalGraph, GoalId, RowKind, RunRow, RunTree, UndoRules, UndoSource,
-    WorkflowDefinition, called_once, latest_run, read_compiled,
+    WorkflowDefinition, called_once, has_earlier_rules, latest_run, read_compiled,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -41,21 +41,28 @@ struct RecordedGoals {
     threads: Vec<Vec<ThreadId>>,
 }
 
+/// A run with its recorded messages.
+struct GraphedRun<'a> {
+    request: &'a Message,
+    /// All messages of the run's call, in their order.
+    messages: &'a [Arc<Message>],
+    /// The messages of the thread before the request.
+    earlier: Vec<Arc<Message>>,
+}
+
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     let Ok(thread) = ThreadId::parse(&id) else { return super::thread::missing(&view, &id) };
-    let find = move |_, index: &mut IndexReader| match ThreadHeader::find(index, &thread)? {
+    let find = move |index: &mut IndexReader| match ThreadHeader::find(index, &thread)? {
         Some(header) => Ok(Some(find(index, &thread)?.map(|goals| (header, goals)))),
         None => Ok(None),
     };
-    view.respond(find, move |view, answers| {
-        match answers.into_iter().find_map(|found| found.answer) {
-            Some(Ok((header, goals))) => {
-                let page = html! { (header.draw(view)) (content(&id, &goals, header.currency())) };
-                view.page(&id, "/threads", &page)
-            }
-            Some(Err(problem)) => view.failed(StatusCode::NOT_FOUND, "No graph of goals", &problem),
-            None => super::thread::missing(view, &id),
+    view.respond_found(find, move |view, found| match found {
+        Some(Ok((header, goals))) => {
+            let page = html! { (header.draw(view)) (content(&id, &goals, header.currency())) };
+            view.page(&id, "/threads", &page)
         }
+        Some(Err(problem)) => view.failed(StatusCode::NOT_FOUND, "No graph of goals", &problem),
+        None => super::thread::missing(view, &id),
     })
     .await
 }
@@ -90,6 +97,9 @@ fn find(
             return Ok(Err(problem));
         }
     };
+    let of_run =
+        messages.iter().filter(|message| message.call == request.call && message.to == request.to);
+    let of_run: Vec<_> = of_run.cloned().collect();
     messages.retain(|message| message.seq < request.seq);
     let text = journal.blob(digest)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let definition = text.ok_or("the journal does not have it".to_owned());
@@ -99,7 +109,8 @@ fn find(
         Ok(definition) => definition,
         Err(reason) => return Ok(Err(format!("The definition {digest} of the run: {reason}."))),
     };
-    let (rows, threads) = progress(&definition, (messages, &request), &records, index)?;
+    let run = GraphedRun { request: &request, messages: &of_run, earlier: messages };
+    let (rows, threads) = progress(&definition, run, &records, index)?;
     Ok(Ok(RecordedGoals { definition, rows, threads }))
 }
 
@@ -116,13 +127,14 @@ fn config_of(
 }
 
 /// Computes the rows that show the state of a run, from all of `records`. Also returns the threads
-/// that the run opened for each goal. `earlier` are the messages of the thread before `request`.
+/// that the run opened for each goal.
 fn progress(
     definition: &WorkflowDefinition,
-    (earlier, request): (Vec<Arc<Message>>, &Message),
+    run: GraphedRun<'_>,
     records: &[HashedRecord],
     index: &IndexReader,
 ) -> Result<(Vec<RunRow>, Vec<Vec<ThreadId>>), index::Error> {
+    let GraphedRun { request, messages, earlier } = run;
     let stored = config_of(index, &request.thread)?;
     let config = stored.as_ref().map(|stored| &stored.config);
     let once = config.map(|config| called_once(&config.contracts)).unwrap_or_default();
@@ -133,7 +145,8 @@ fn progress(
     let undo = UndoSource { rules: &rules, archive: &archive, up_to };
 
     let (graph, _) = GoalGraph::new(definition);
-    let mut tree = RunTree::new(definition, &graph, &once).after(earlier, undo);
+    let tree = RunTree::new(definition, &graph, &once).after(earlier, undo);
+    let mut tree = tree.with_earlier_rules(has_earlier_rules(messages));
     if let Some(call) = request.call {
         tree.begin(request.thread.clone(), call);
     }
@@ -370,14 +383,7 @@ fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals, currency: Option<&str>) ->
 
 fn name_of(row: &RunRow) -> String {
     let indent = "· ".repeat(row.depth);
-    let name = match &row.kind {
-        RowKind::Goal(goal) => goal.goal.to_string(),
-        RowKind::Delegation { role, agent } => format!("{agent} as {role}"),
-        RowKind::Undo { listener, is_report: true, .. } => format!("report to {listener}"),
-        RowKind::Undo { listener, payload, .. } => format!("undo {payload} at {listener}"),
-        RowKind::Elsewhere => "agents".to_owned(),
-    };
-    format!("{indent}{name}")
+    format!("{indent}{}", row.name())
 }
 
 /// Draws the goals or people for which the work of a row waits.

@@ -37,6 +37,15 @@ pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
     answers.iter().any(|answer| answer.behind.is_some())
 }
 
+/// Returns the first result of a search in the indexes of the journals, with the partition of its
+/// journal. If there is no result, returns whether an index lacks records.
+fn first_found<T>(answers: Vec<PartitionAnswer<Option<T>>>) -> Result<(u32, T), bool> {
+    let is_behind = is_any_behind(&answers);
+    let mut answers = answers.into_iter();
+    let found = answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)));
+    found.ok_or(is_behind)
+}
+
 impl ViewedJournals {
     pub fn new(data: PathBuf) -> Self {
         let permits = Arc::new(Semaphore::new(limits::WEB_QUERIES_MAX));
@@ -70,6 +79,20 @@ impl ViewedJournals {
             drawn
         });
         drawn.await.unwrap_or_else(|_| Err(stopped("the query ended without an answer")))
+    }
+
+    /// Looks for something in the index of each journal. Returns the first result of `find` with
+    /// the partition of its journal. If no index has a result, returns whether an index lacks
+    /// records, as [`is_any_behind`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::query`] does.
+    pub async fn find<T: Send + 'static>(
+        &self,
+        mut find: impl FnMut(&mut IndexReader) -> Result<Option<T>, index::Error> + Send + 'static,
+    ) -> Result<Result<(u32, T), bool>, index::Error> {
+        self.query(move |_, index| find(index), first_found).await
     }
 
     fn ask_all<T>(

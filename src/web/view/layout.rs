@@ -220,13 +220,20 @@ pub(super) fn wrapped(text: &str) -> Markup {
     html! { @if !text.is_empty() { span.wraps { (inline(text)) } } }
 }
 
+/// Returns the first `most` characters of a text, and the mark that shows whether a text was cut:
+/// `…` if the text is longer, and otherwise nothing.
+pub(super) fn cut(text: &str, most: usize) -> (&str, &'static str) {
+    let end = text.char_indices().nth(most).map(|(at, _)| at);
+    match end.and_then(|end| text.get(..end)) {
+        Some(beginning) => (beginning, "…"),
+        None => (text, ""),
+    }
+}
+
 /// Writes a name as a label in a drawing, and cuts a long name.
 pub(super) fn label(name: &str) -> Markup {
-    let mut text: String = name.chars().take(limits::WEB_LABEL_CHARS).collect();
-    if name.chars().nth(limits::WEB_LABEL_CHARS).is_some() {
-        text.push('…');
-    }
-    shown(&text.replace(['\n', '\t'], " "))
+    let (name, more) = cut(name, limits::WEB_LABEL_CHARS);
+    shown(&format!("{name}{more}").replace(['\n', '\t'], " "))
 }
 
 /// Draws a date and time in whole seconds.

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use serde_json::Value as Json;
 
 use super::costs::sums;
-use super::layout::{grouped, inline, moment, shown, table};
+use super::layout::{cut, grouped, inline, moment, shown, table};
 use super::refused::refusals_path;
 use super::thread::path as thread_path;
 use super::{ViewState, record_entry};
@@ -279,9 +279,7 @@ fn last_refusals(refusals: &[ListedRefusal]) -> Markup {
     let mut newest: Vec<_> = refusals.iter().collect();
     newest.sort_by_key(|refusal| std::cmp::Reverse(refusal.time));
     let row = |refusal: &&ListedRefusal| {
-        let end = refusal.message.char_indices().nth(REFUSAL_CHARS).map(|(at, _)| at);
-        let text = refusal.message.get(..end.unwrap_or(refusal.message.len())).unwrap_or_default();
-        let more = if end.is_some() { "…" } else { "" };
+        let (text, more) = cut(&refusal.message, REFUSAL_CHARS);
         vec![
             moment(refusal.time),
             inline(&refusal.sender),

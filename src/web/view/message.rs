@@ -8,13 +8,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::conversation::signature;
 use super::layout::{grouped, inline};
 use super::payload_text::Excerpt;
 use super::person::ActingPerson;
 use super::thread::path as thread_path;
 use super::{ViewState, operate, record_entry, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
+use crate::audit::event_text::signature_text;
 use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageState,
     MessageView, RefusalView, TurnText, message_report,
@@ -124,16 +124,14 @@ async fn respond(
     draw: impl FnOnce(&ViewState, &MessageOnPage) -> Response + Send + 'static,
 ) -> Response {
     let Some(selector) = MessageSelector::parse(&id) else { return unknown(&view, &id) };
-    let find = move |_, index: &mut IndexReader| find(index, &selector);
-    view.respond(find, move |view, answers| {
-        match answers.into_iter().find_map(|found| found.answer) {
-            Some(Ok(found)) => draw(view, &found),
-            Some(Err(())) => {
-                let text = format!("Several messages begin with `{id}`; write more of the id.");
-                view.failed(StatusCode::NOT_FOUND, "No such message", &text)
-            }
-            None => unknown(view, &id),
+    let find = move |index: &mut IndexReader| find(index, &selector);
+    view.respond_found(find, move |view, found| match found {
+        Some(Ok(found)) => draw(view, &found),
+        Some(Err(())) => {
+            let text = format!("Several messages begin with `{id}`; write more of the id.");
+            view.failed(StatusCode::NOT_FOUND, "No such message", &text)
         }
+        None => unknown(view, &id),
     })
     .await
 }
@@ -385,7 +383,7 @@ fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
             b { (decision.action) } " by " (person.draw()) " at " (decision.time)
             ", " (record_entry::link(decision.position))
             @if !decision.accepted { ", refused by the organism" }
-            @if let Some(signed) = &decision.signed { p { (inline(&signature(signed))) } }
+            @if let Some(signed) = &decision.signed { p { (inline(&signature_text(signed))) } }
             @if let Some(seen) = &decision.payload {
                 p {
                     "Saw " (if is_this(seen) { "this payload" } else { "ANOTHER payload" })

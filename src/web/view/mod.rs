@@ -455,6 +455,20 @@ impl ViewState {
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))
     }
 
+    /// Looks for something in the index of each journal, and draws the page. `draw` gets the first
+    /// result of `find`; `None` if no index has a result.
+    async fn respond_found<T: Send + 'static>(
+        self: Arc<Self>,
+        mut find: impl FnMut(&mut IndexReader) -> Result<Option<T>, index::Error> + Send + 'static,
+        draw: impl FnOnce(&Self, Option<T>) -> Response + Send + 'static,
+    ) -> Response {
+        let query = move |_, index: &mut IndexReader| find(index);
+        self.respond(query, move |view, answers| {
+            draw(view, answers.into_iter().find_map(|found| found.answer))
+        })
+        .await
+    }
+
     /// Draws the page for a query that failed.
     fn unanswered(&self, error: &index::Error) -> Response {
         if matches!(error, index::Error::Building { .. }) {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use maud::{Markup, html};
 
-use super::layout::{inline, shown};
+use super::layout::{cut, inline, shown};
 use crate::audit::{core_words, payload_lines};
 use crate::envelope::Payload;
 use crate::ids::{Digest, MessageId};
@@ -73,14 +73,14 @@ pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
     let mut kept = Vec::new();
     let mut is_cut = lines.len() > limits::WEB_EXCERPT_LINES;
     for line in lines.into_iter().take(limits::WEB_EXCERPT_LINES) {
-        let end = line.char_indices().nth(room).map(|(at, _)| at);
-        let Some(end) = end else {
+        let (beginning, more) = cut(&line, room);
+        if more.is_empty() {
             room -= line.chars().count();
             kept.push(line);
             continue;
-        };
+        }
         is_cut = true;
-        kept.push(format!("{}…", line.get(..end).unwrap_or_default()));
+        kept.push(format!("{beginning}{more}"));
         break;
     }
     Excerpt { lines: kept, all, is_cut }
@@ -107,10 +107,9 @@ impl Excerpt {
     /// Creates an excerpt that shows the payload as written, without formatting. Most payloads fit
     /// into the excerpt as a whole.
     pub fn as_written(payload: &str) -> Self {
-        let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
-        let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
+        let (written, more) = cut(payload, limits::WEB_RAW_CHARS);
         let all = payload.lines().count() as u64;
-        Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
+        Self { lines: vec![written.to_owned()], all, is_cut: !more.is_empty() }
     }
 
     /// Shows `person` as the person who approved, refused or answered the call. To do so, replaces
@@ -216,9 +215,8 @@ pub(super) fn payload_line(payload: &str) -> String {
     let excerpt = Excerpt::of_payload(payload, None);
     let lines: Vec<_> = excerpt.lines.iter().map(|line| line.trim()).collect();
     let line = lines.join("; ");
-    let end = line.char_indices().nth(LINE_CHARS).map(|(at, _)| at);
-    let Some(end) = end else { return line };
-    format!("{}…", line.get(..end).unwrap_or_default())
+    let (beginning, more) = cut(&line, LINE_CHARS);
+    format!("{beginning}{more}")
 }
 
 #[cfg(test)]

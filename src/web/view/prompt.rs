@@ -44,15 +44,13 @@ struct RebuiltTurn {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     let Some(selector) = MessageSelector::parse(&id) else { return missing(&view, &id) };
-    let find = move |_, index: &mut IndexReader| find(index, &selector);
-    view.respond(find, move |view, answers| {
-        match answers.into_iter().find_map(|found| found.answer) {
-            Some(turn) => {
-                let title = format!("Prompt of turn {} of {}", turn.turn.turn, turn.turn.agent);
-                view.page(&visible(&title).to_string(), "/threads", &content(&turn))
-            }
-            None => missing(view, &id),
+    let find = move |index: &mut IndexReader| find(index, &selector);
+    view.respond_found(find, move |view, found| match found {
+        Some(turn) => {
+            let title = format!("Prompt of turn {} of {}", turn.turn.turn, turn.turn.agent);
+            view.page(&visible(&title).to_string(), "/threads", &content(&turn))
         }
+        None => missing(view, &id),
     })
     .await
 }

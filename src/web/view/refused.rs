@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::Uri;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::layout::{grouped, inline, moment, table};
+use super::layout::{cut, grouped, inline, moment, table};
 use super::operate::{RetryPredictor, config_facts};
 use super::payload_text::MessageWithPayload;
 use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
@@ -38,8 +37,8 @@ struct Faults {
     unretriable: RetryList,
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let page = RetryPage::read(&UrlQuery::parse(uri.query().unwrap_or_default()));
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
+    let page = RetryPage::read(&query);
     let wanted = page.clone();
     let facts = config_facts(&view).await;
     view.respond(
@@ -231,8 +230,7 @@ fn denial_row(listener: &Option<String>, denials: u64) -> Vec<Markup> {
 
 fn error_row(found: &FoundError) -> Vec<Markup> {
     let FoundError { error, message } = found;
-    let end = error.detail.char_indices().nth(limits::WEB_REASON_CHARS).map(|(at, _)| at);
-    let detail = error.detail.get(..end.unwrap_or(error.detail.len())).unwrap_or_default();
+    let (detail, more) = cut(&error.detail, limits::WEB_REASON_CHARS);
     vec![
         moment(error.time),
         inline(&error.kind),
@@ -244,6 +242,6 @@ fn error_row(found: &FoundError) -> Vec<Markup> {
                 (found.payload())
             } @else if let Some(id) = error.message { (message::link(id)) }
         },
-        html! { span.wraps { (inline(detail)) @if end.is_some() { "…" } } },
+        html! { span.wraps { (inline(detail)) (more) } },
     ]
 }

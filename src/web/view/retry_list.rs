@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::layout::{inline, shown, table};
+use super::layout::{cut, inline, shown, table};
 use super::operate::{RetryFacts, RetryOutlook, RetryPredictor};
 use super::url_query::UrlQuery;
 use super::{message, operate, record_entry, refused, thread};
@@ -221,13 +221,11 @@ fn row(listed: &ListedRetry) -> Vec<Markup> {
 /// Draws the reason why a message failed, and the expected result of a retry.
 fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     let ListedRetry { message, facts, .. } = listed;
-    let detail = &facts.detail;
-    let end = detail.char_indices().nth(limits::WEB_REASON_CHARS).map(|(at, _)| at);
-    let cut = detail.get(..end.unwrap_or(detail.len())).unwrap_or_default();
+    let (detail, more) = cut(&facts.detail, limits::WEB_REASON_CHARS);
     html! {
         (link)
         @if message.listener.is_none() { " (refused)" }
-        @if !cut.is_empty() { ": " span.wraps { (inline(cut)) @if end.is_some() { "…" } } }
+        @if !detail.is_empty() { ": " span.wraps { (inline(detail)) (more) } }
         @if message.obstacle.is_none() {
             (outlook(&facts.outlook))
             @if is_repeated(listed) { " " span.outlook { "may have been done already" } }

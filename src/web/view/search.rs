@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -34,8 +34,7 @@ const FIELDS: [(&str, &str, &str); 7] = [
     ("until", "Until", "1d, 2026-11-20"),
 ];
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     if query.is_empty() {
         let content = html! {
             h1 { "Search" }

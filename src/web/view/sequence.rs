@@ -102,7 +102,7 @@ impl<'t> SequenceLanes<'t> {
     }
 }
 
-/// Writes a number as a percentage.
+/// Writes a place between 0 and 100 as a percentage.
 fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }

@@ -6,7 +6,7 @@ mod past_page;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -73,9 +73,8 @@ struct FoundPage {
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
-    uri: Uri,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
     let Ok(thread) = ThreadId::parse(&id) else { return missing(&view, &id) };
     let request = match PageRequest::read(&query) {
         Ok(request) => request,
@@ -83,18 +82,16 @@ pub(super) async fn show(
     };
 
     let shown_view = request.view;
-    let find = move |_, index: &mut IndexReader| find(index, &thread, &request);
-    view.respond(find, move |view, answers| {
-        match answers.into_iter().find_map(|found| found.answer) {
-            Some(found) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
-            None => match query.get("at") {
-                Some(at) => {
-                    let text = format!("Thread `{id}` has no record up to record {at}.");
-                    view.failed(StatusCode::NOT_FOUND, "Not there at that moment", &text)
-                }
-                None => missing(view, &id),
-            },
-        }
+    let find = move |index: &mut IndexReader| find(index, &thread, &request);
+    view.respond_found(find, move |view, found| match found {
+        Some(found) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
+        None => match query.get("at") {
+            Some(at) => {
+                let text = format!("Thread `{id}` has no record up to record {at}.");
+                view.failed(StatusCode::NOT_FOUND, "Not there at that moment", &text)
+            }
+            None => missing(view, &id),
+        },
     })
     .await
 }

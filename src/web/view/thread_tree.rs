@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -112,9 +112,8 @@ impl BranchReader<'_> {
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
-    uri: Uri,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
     let Ok(thread) = ThreadId::parse(&id) else { return thread::missing(&view, &id) };
     let skip = match query.get("from").map(str::parse::<u64>).transpose() {
         Ok(skip) => skip.unwrap_or_default(),
@@ -125,7 +124,7 @@ pub(super) async fn show(
     };
 
     let open = OpenBranches::read(&query);
-    let find = move |_, index: &mut IndexReader| {
+    let find = move |index: &mut IndexReader| {
         let Some(branch) = index.branch(&thread)? else { return Ok(None) };
         let mut reader = BranchReader { index, open: open.clone(), rows: Vec::new() };
         reader.add(branch, 0, skip)?;
@@ -133,15 +132,13 @@ pub(super) async fn show(
         let header = ThreadHeader::find(index, &thread)?;
         Ok(header.map(|header| (header, rows)))
     };
-    view.respond(find, move |view, answers| {
-        match answers.into_iter().find_map(|found| found.answer) {
-            Some((header, rows)) => {
-                let content = content(&query, &id, skip, &rows, &header);
-                let page = html! { (header.draw(view)) (content) };
-                view.page(&id, "/threads", &page)
-            }
-            None => thread::missing(view, &id),
+    view.respond_found(find, move |view, found| match found {
+        Some((header, rows)) => {
+            let content = content(&query, &id, skip, &rows, &header);
+            let page = html! { (header.draw(view)) (content) };
+            view.page(&id, "/threads", &page)
         }
+        None => thread::missing(view, &id),
     })
     .await
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -33,8 +33,7 @@ const FILTERS: [(&str, &str, &str); 6] = [
     ("cost_over", "Cost over", "0.50"),
 ];
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     let (filter, cursor, limit) = match read(&query) {
         Ok(read) => read,
         Err(problem) => {

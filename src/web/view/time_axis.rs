@@ -188,12 +188,12 @@ pub(super) fn axis(ticks: &[AxisTick], breaks: &[AxisTick], shared: Option<&Mark
             aria-label=(format!("Time since the beginning of the thread, up to {last}")) {
             @if let Some(shared) = shared { defs { (shared) } }
             @for tick in ticks {
-                @let x = percent(tick.place);
+                @let x = percent_of_place(tick.place);
                 text x=(x) y="11" text-anchor=(tick.anchor()) { (tick.label) }
                 line x1=(x) y1="14" x2=(x) y2="20" {}
             }
             @for mark in breaks {
-                @let x = percent(mark.place);
+                @let x = percent_of_place(mark.place);
                 svg.point x=(x) y="17" width="1" height="1" {
                     path.break d="M-6 5l4 -10M2 5l4 -10" {}
                 }
@@ -203,7 +203,8 @@ pub(super) fn axis(ticks: &[AxisTick], breaks: &[AxisTick], shared: Option<&Mark
     }
 }
 
-fn percent(place: f64) -> String {
+/// Writes a place between 0 and 1 as a percentage.
+fn percent_of_place(place: f64) -> String {
     format!("{:.2}%", place * 100.0)
 }
 

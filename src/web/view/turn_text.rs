@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::layout::{inline, shown};
+use super::layout::{cut, inline, shown};
 use super::message;
 use crate::audit::amounts::count;
 use crate::audit::{TurnFinding, TurnText};
@@ -72,22 +72,21 @@ fn numbered<'f>(findings: &[&'f TurnFinding], line: usize) -> Vec<(usize, &'f Tu
 /// the text, and adds the number of the finding. A mark is part of the text, so it stays correct
 /// when the browser wraps the line.
 fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
-    let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
-    let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();
+    let (text, more) = cut(line, limits::WEB_EXCERPT_CHARS);
     let mut parts = Vec::new();
     let mut shown_to = 0;
     for (number, finding) in findings {
-        let begin = byte_of_column(cut, finding.column).max(shown_to);
-        let until = begin + marked_bytes(cut.get(begin..).unwrap_or_default());
+        let begin = byte_of_column(text, finding.column).max(shown_to);
+        let until = begin + marked_bytes(text.get(begin..).unwrap_or_default());
         parts.push(html! {
-            (shown(cut.get(shown_to..begin).unwrap_or_default()))
-            mark { (shown(cut.get(begin..until).unwrap_or_default())) sup { (number) } }
+            (shown(text.get(shown_to..begin).unwrap_or_default()))
+            mark { (shown(text.get(begin..until).unwrap_or_default())) sup { (number) } }
         });
         shown_to = until;
     }
     html! {
         @for part in &parts { (part) }
-        (shown(cut.get(shown_to..).unwrap_or_default())) @if end.is_some() { "…" } "\n"
+        (shown(text.get(shown_to..).unwrap_or_default())) (more) "\n"
     }
 }
 

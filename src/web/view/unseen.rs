@@ -107,6 +107,7 @@ const fn name(reason: UnseenReason) -> &'static str {
         UnseenReason::AmongOthers => "among others",
         UnseenReason::Waiting => "waited",
         UnseenReason::TextOfAnother => "text of another",
+        UnseenReason::Cancelled => "cancelled",
     }
 }
 
@@ -125,6 +126,10 @@ const fn explanation(reason: UnseenReason) -> &'static str {
         }
         UnseenReason::TextOfAnother => {
             "the text that the model of another agent wrote; the prompt shows its payloads alone"
+        }
+        UnseenReason::Cancelled => {
+            "errors of peers that did not count, because another peer of the group replied \
+             (`gather = \"first\"`)"
         }
     }
 }

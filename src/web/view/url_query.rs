@@ -1,7 +1,11 @@
 //! Reads and writes the URL query, which holds the whole state of a page. HTML forms submit the
 //! same parameters.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 
 /// The parameters of a URL, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +70,15 @@ impl UrlQuery {
             encode(value, &mut link);
         }
         link
+    }
+}
+
+/// Reads the query of the request's URL.
+impl<S: Send + Sync> FromRequestParts<S> for UrlQuery {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(Self::parse(parts.uri.query().unwrap_or_default()))
     }
 }
 

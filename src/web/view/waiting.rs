@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -118,8 +118,7 @@ impl WaitingPage {
     }
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
+pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
     if let Some(text) = query.get(CALL) {
         return match text.parse() {
             Ok(id) => show_one(view, MessageId(id)).await,

@@ -4,7 +4,12 @@
 use std::io::{Read as _, Write as _};
 
 use organism::bus::process::PumpMark;
+use organism::ids::{ListenerName, ThreadId};
 use organism::service::encoding::VERSION;
+use organism::service::handshake::Handshake;
+use organism::service::{
+    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, response_queue,
+};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -61,7 +66,11 @@ struct Hosted {
 
 /// A directory with the program of the listeners and the secret of the client `desk`.
 fn house(commander: &str) -> House {
-    let house = House::with(&config(commander));
+    furnished(House::with(&config(commander)))
+}
+
+/// Adds the program of the listeners and the secret of the client `desk` to a directory.
+fn furnished(house: House) -> House {
     house.copy("commander.py");
     house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
     let made = house.organism(&["secret", "new", "--out", "desk.secret"]);
@@ -219,9 +228,13 @@ fn a_process_that_detached_from_its_listener_is_still_refused() {
     hosted.house.verified();
 }
 
+/// Without a journal on this host, only the name of the listener shows that the process is hosted.
 #[test]
-fn a_hosted_process_cannot_start_a_pump() {
-    let house = house("commander");
+fn a_hosted_process_cannot_start_a_pump_whose_journal_is_on_jetstream() {
+    let journal = "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"";
+    let nats = "[nats]\nurl = \"nats://127.0.0.1:9\"";
+    let house =
+        furnished(House::settled(&format!("{}\n{journal}\n\n{nats}\n", config("commander"))));
     for arguments in [["run"].as_slice(), &["send", "--as", "desk", "organism.toml"]] {
         let mut command = house.command(arguments);
         let mark = PumpMark::of_this_process(Uuid::from_u128(7), 1).to_string();
@@ -231,6 +244,19 @@ fn a_hosted_process_cannot_start_a_pump() {
         assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
     }
     assert!(!house.data().join("journal.db").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_listener_of_another_organism_may_have_the_name_of_a_listener_of_this_one() {
+    let house = furnished(House::settled(&config("commander")));
+    house.write("payload.xml", numbered("ping", "1"));
+    let mut command = house.command(&["send", "--as", "desk", "--no-wait", "payload.xml"]);
+    let mark = PumpMark::of_this_process(Uuid::from_u128(7), 1).to_string();
+    command.env("ORGANISM_LISTENER", "commander").env("ORGANISM_PUMP", mark);
+    let sent = super::CommandOutput::from(command.output().unwrap());
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    assert_eq!(house.recorded("ping"), 1);
 }
 
 #[test]
@@ -342,6 +368,42 @@ fn a_caller_that_nothing_shows_needs_the_secret_of_its_client() {
     assert!(approved.err.contains("unknown-caller"), "{approved:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+/// The response to a request that a caller of unknown ancestry sends.
+fn response(house: &House, request: &ServiceRequest) -> ServiceResponse {
+    let handshake = Handshake::of_path(&house.path("organism.toml"));
+    let socket = SocketTransport::new(&house.data(), handshake);
+    let (responses, mut received) = response_queue();
+    let sent = tokio::runtime::Runtime::new().unwrap().block_on(socket.send(request, &responses));
+    sent.unwrap();
+    received.try_recv().unwrap()
+}
+
+#[test]
+fn a_client_waits_for_results_with_its_secret_and_in_its_own_threads_alone() {
+    let (house, running) = blind();
+    let mut send = house.command(&["send", "--no-wait", "--json", "say.xml"]);
+    let sent = super::CommandOutput::from(send.env("DESK_SECRET", SECRET).output().unwrap());
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let receipt = sent.json().remove(0);
+    let secret = |text: &str| serde_json::from_value(json!(text)).ok();
+
+    let unknown = ("sess-nothere1", secret(SECRET), "has no thread sess-nothere1 to wait for");
+    let unproved = (receipt["thread"].as_str().unwrap(), secret("wrong"), "unknown-caller");
+    let without = (receipt["thread"].as_str().unwrap(), None, "unknown-caller");
+    for (thread, secret, expected) in [unknown, unproved, without] {
+        let request = ServiceRequest::AwaitResults(ResultsRequest {
+            thread: ThreadId::parse(thread).unwrap(),
+            calls: serde_json::from_value(receipt["calls"].clone()).unwrap(),
+            client: ListenerName::parse("desk").ok(),
+            secret,
+        });
+        let response = response(&house, &request);
+        let ServiceResponse::Failed(refused) = response else { panic!("{response:?}") };
+        assert!(refused.contains(expected), "{refused}");
+    }
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[cfg(target_os = "linux")]

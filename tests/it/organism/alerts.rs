@@ -9,6 +9,7 @@ use organism::thread::Input;
 use serde_json::Value as Json;
 
 use super::{House, Running, TALK, numbered, say, until};
+use crate::nats::Server;
 
 const CONFIG: &str = r#"
 [organism]
@@ -385,6 +386,32 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     let expected = [AlertEvent::Raised, AlertEvent::Sent, AlertEvent::Ended, AlertEvent::Sent];
     assert_eq!(recorded_events(&house, "journal"), expected);
     assert_eq!(running.stop(), Some(0));
+}
+
+/// A partition whose journal a start refuses raises one alert, while the other partition is pumped.
+#[test]
+fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {
+    let server = Server::start();
+    let address = server.address();
+    let journal = format!(
+        "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"\npartitions = 2\n\n\
+         [nats]\nurl = \"{address}\"\n"
+    );
+    let house = House::settled(&format!("{}\n{journal}", CONFIG.replace("ALERTS", "")));
+    write_notify(&house, NOTIFY);
+    assert_eq!(house.run().stop(), Some(0));
+    let database = house.data().join("p1").join(organism::journal::sqlite::DATABASE);
+    let mut damaged = std::fs::read(&database).unwrap();
+    damaged[..16].copy_from_slice(b"no journal at al");
+    std::fs::write(&database, &damaged).unwrap();
+
+    for _ in 0..2 {
+        let running = house.run();
+        until("it is raised", || (!commanded(&house).is_empty()).then_some(()));
+        // The second run ends after it would have raised the alert again.
+        assert_ne!(running.stop(), Some(0));
+    }
+    assert_eq!(events(&house, "record", "journal"), [event("raised", 1)]);
 }
 
 /// A reload may begin, change and end alerts.

@@ -98,7 +98,7 @@ fn serve(stream: &UnixStream, fate: FirstConnection, recorded: &Mutex<Vec<Vec<St
 fn response_to(request: &str) -> ServiceResponse {
     match request {
         _ if request.contains("\"do\":\"status\"") => {
-            ServiceResponse::Status { config: Digest::of(b"another") }
+            ServiceResponse::Status { config: Digest::of(b"another"), partitions: None }
         }
         _ if request.contains("\"do\":\"send\"") => {
             let thread = ThreadId::parse("sess-onlyonce").unwrap();

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use organism::ids::Position;
 use organism::journal::sqlite::DirectoryLock;
 use organism::service::{
-    Error, ServiceClient, ServiceResponse, ServiceTransport, SocketTransport, encoding, socket_path,
+    Error, PartitionUnavailable, ServiceClient, ServiceResponse, ServiceTransport, SocketTransport,
+    encoding, socket_path,
 };
 use serde_json::Value as Json;
 
@@ -167,13 +168,13 @@ fn followers_cause_no_read_of_the_journal_in_the_organism() {
 
 /// A fake organism. It holds the lock of the journal's directory, and answers each connection with
 /// the next of its prepared responses.
-struct ScriptedOrganism {
+pub struct ScriptedOrganism {
     serving: JoinHandle<()>,
     _lock: DirectoryLock,
 }
 
 impl ScriptedOrganism {
-    fn start(house: &House, answers: Vec<Vec<u8>>) -> Self {
+    pub fn start(house: &House, answers: Vec<Vec<u8>>) -> Self {
         let lock = DirectoryLock::take(&house.data()).unwrap();
         let path = socket_path(&house.data());
         let socket = UnixListener::bind(&path).unwrap();
@@ -188,7 +189,7 @@ impl ScriptedOrganism {
     }
 }
 
-fn lines(responses: &[ServiceResponse]) -> Vec<u8> {
+pub fn lines(responses: &[ServiceResponse]) -> Vec<u8> {
     let lines = responses.iter().map(|response| encoding::encode(response).unwrap());
     lines.flat_map(|line| [&*line, b"\n"].concat()).collect()
 }
@@ -198,7 +199,7 @@ fn recorded(position: u64) -> ServiceResponse {
 }
 
 /// A house whose journal has a first message.
-fn settled() -> House {
+pub fn settled() -> House {
     let house = House::new();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     house
@@ -224,7 +225,8 @@ fn a_tail_that_may_not_follow_fails_with_the_reason() {
 #[test]
 fn a_tail_without_a_place_tries_again() {
     let house = settled();
-    let full = lines(&[ServiceResponse::unavailable("too many commands", false, false)]);
+    let full = PartitionUnavailable::lasting("too many commands");
+    let full = lines(&[ServiceResponse::Unavailable(full)]);
     // It first asks which config runs.
     let answers = vec![full.clone(), full, lines(&[recorded(1)])];
     let organism = ScriptedOrganism::start(&house, answers);

@@ -1,11 +1,18 @@
 //! `organism fork` on a real journal: recorded answers are used again, and no listener gets a call
 //! twice (issue 18, part 1).
 
+use std::path::Path;
 use std::process::Stdio;
 
-use organism::ids::{MessageId, Position, ThreadId};
-use organism::thread::Fact;
+use organism::config::{ConfigEnvironment, load};
+use organism::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use organism::service::{
+    OpenedFork, ServiceClient, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait, WaitKind,
+};
+use organism::thread::{Closing, Fact};
+use uuid::Uuid;
 
+use super::follow::{ScriptedOrganism, lines, settled};
 use super::{CommandOutput, House, TALK, numbered, until};
 
 const ESSAY: &str = include_str!("../../../config/essay.toml");
@@ -271,4 +278,37 @@ fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
     house.verified();
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// A client with a config of partitions repeats a request whose connection is lost. The fake
+/// organism ends the first connection before the result.
+#[tokio::test]
+async fn a_wait_of_a_fork_is_shown_once_although_the_connection_is_lost() {
+    let house = settled();
+    let thread = ThreadId::parse("sess-waits0001").unwrap();
+    let call = CallId(MessageId(Uuid::from_u128(1)));
+    let waits = ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(TreeWait {
+        thread: thread.clone(),
+        listener: ListenerName::parse("holder").unwrap(),
+        wait: WaitKind::Paused { target: "all".to_owned() },
+    }));
+    let result = ServiceResponse::SubmitUpdate(SubmitUpdate::Result {
+        call,
+        how: Closing::Completed,
+        replies: Vec::new(),
+    });
+    let first = lines(std::slice::from_ref(&waits));
+    let second = lines(&[waits, result]);
+
+    let socket = SocketTransport::new(&house.data(), house.handshake());
+    let _organism = ScriptedOrganism::start(&house, vec![first, second]);
+    let around = ConfigEnvironment { directory: house.path(""), ..ConfigEnvironment::default() };
+    let config = load(Path::new("organism.toml"), &around).unwrap();
+    let client = ServiceClient::of_partitions(config, socket);
+
+    let mut updates = Vec::new();
+    let fork = OpenedFork { thread, calls: vec![call] };
+    client.fork_results(&fork, |update| updates.push(update)).await.unwrap();
+    let begins_with_wait = matches!(updates[0], SubmitUpdate::Waits(_));
+    assert_eq!((updates.len(), begins_with_wait), (2, true), "{updates:?}");
 }

@@ -9,6 +9,7 @@ use organism::thread::{Fact, Input, Record};
 
 use super::provider::{Provider, ScriptedResponse, WORD};
 use super::{CommandOutput, House, say, until};
+use crate::web::view::{ViewServer, text_of};
 
 pub const CONFIG: &str = r#"
 [organism]
@@ -158,7 +159,8 @@ fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received()
 fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     let provider =
         Provider::start(vec![ScriptedResponse::Trickle, ScriptedResponse::text("at last")]);
-    let house = house("", &provider.model("live", ""));
+    let prices = "price_in = 3.0\nprice_out = 15.0\ncurrency = \"USD\"";
+    let house = house("", &provider.model("live", prices));
     let mut running = house.run();
     let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -177,6 +179,12 @@ fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     let shown = house.organism(&["thread", THREAD]).out;
     let told = format!("its result is lost: all {} tokens", reserved[0].tokens);
     assert!(shown.contains(&told), "{shown}");
+
+    assert!(!reserved[0].money.is_zero(), "{reserved:?}");
+    let view = ViewServer::start(&house, &[]);
+    let page = text_of(&view.page(&format!("/threads/{THREAD}")));
+    let told = format!("{told} and {} that it had reserved are charged", reserved[0].money);
+    assert!(page.contains(&told), "{page}");
     house.verified();
 }
 

@@ -2,9 +2,11 @@
 //! the right pump, and another pump continues the work of a killed one.
 
 mod follows;
+mod hosted_client;
 mod kept_state;
 mod live;
 mod load;
+mod outages;
 mod pauses;
 mod proved;
 mod reloads;
@@ -14,6 +16,7 @@ mod schedules;
 mod shares;
 mod shorter;
 mod takeover;
+mod unreadable;
 mod unserved;
 
 use std::process::{Command, Stdio};

@@ -290,3 +290,34 @@ fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     Some(said)
 }
+
+#[test]
+fn a_checkpoint_that_waits_for_the_server_is_reported_once_for_each_reason() {
+    const ATTEMPTS: Duration = Duration::from_secs(4);
+
+    let server = Server::start();
+    let house = host(&server, &stream("put-off"));
+    let running = house.run();
+    ask(&house, "1");
+    server.kill();
+    let reasons = || {
+        let log = house.log();
+        let lines = log.lines().filter_map(|line| line.split_once("write a checkpoint; retrying"));
+        lines.map(|(_, reason)| reason.to_owned()).collect::<Vec<_>>()
+    };
+    until_within(PATIENCE, "a checkpoint is due", || (!reasons().is_empty()).then_some(()));
+
+    // The pump makes several attempts meanwhile.
+    let begun = Instant::now();
+    while begun.elapsed() < ATTEMPTS {
+        assert_eq!(house.organism(&["threads"]).code, Some(0));
+    }
+    let reasons = reasons();
+    assert!(reasons.windows(2).all(|pair| pair[0] != pair[1]), "{reasons:?}");
+    server.restart();
+    until_within(PATIENCE, "the server is used again", || {
+        let sent = house.send_text(&numbered("ping", "2"), &["--key", "2"]);
+        (sent.code == Some(0)).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+}

@@ -1,6 +1,7 @@
 //! `organism reload` and SIGHUP: another config comes into force while work is in flight (design
 //! 12.3).
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use organism::config::ConfigHistory;
@@ -193,6 +194,29 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     let order = ended(order);
     assert!(order.out.contains("front is no longer part of this organism"), "{order:?}");
 
+    assert_eq!(running.stop(), Some(0));
+    proved(&house);
+}
+
+/// The new host of a listener reports its return, although another host has reported that it left.
+#[test]
+fn the_return_of_a_listener_that_a_reload_repairs_is_on_record() {
+    let broken = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./dead\"]");
+    let house = furnished(House::with(&broken));
+    house.write("dead", "#!/bin/sh\nexit 3\n");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(house.path("dead"), executable).unwrap();
+    let running = house.run();
+    let noted = |word: &str| {
+        let thread = house.organism(&["thread", "sess-organism"]).out;
+        thread.contains(word).then_some(())
+    };
+    until("the listener has left", || noted("listener-left"));
+
+    rewrite(&house, "organism.toml", "[\"./dead\"]", "[\"./player.pl\", \"echo\"]");
+    reloaded(&house, 0);
+    until("its return is recorded", || noted("listener-joined"));
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
     proved(&house);
 }

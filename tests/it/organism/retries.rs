@@ -300,3 +300,13 @@ fn a_retry_survives_kill_9_at_every_point() {
         house.verified();
     }
 }
+
+/// A retry is new work, which an organism accepts only from a command with its config.
+#[test]
+fn a_retry_by_the_data_directory_is_refused_with_the_reason() {
+    let house = House::new();
+    let data = house.data().display().to_string();
+    let refused = retry(&house, &["--all", "--data", &data]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("a retry is new work"), "{refused:?}");
+}

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::ids::{ListenerName, MessageId, ThreadId};
+use organism::service::handshake::Handshake;
 use organism::service::signing::{self, OperatorSigner};
 use organism::service::{
-    DecisionRequest, ServiceClient, ServiceRequest, ServiceResponse, SubmittedAnswer,
+    DecisionRequest, ServiceClient, ServiceRequest, ServiceResponse, SocketTransport,
+    SubmittedAnswer, response_queue,
 };
 use organism::thread::{Decision, DecisionOrigin};
+use pkcs8::EncryptedPrivateKeyInfo;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -381,6 +384,25 @@ fn an_operators_key_is_encrypted_and_its_owners_alone_and_never_overwritten() {
 }
 
 #[test]
+fn a_key_of_the_command_opens_in_openssl() {
+    let signing = Signing::with_ana(|signing| signing.make_key("ana"));
+    let pem = std::fs::read_to_string(signing.house.path("ana.key")).unwrap();
+    let (_, der) = pkcs8::der::pem::decode_vec(pem.as_bytes()).unwrap();
+    let key = EncryptedPrivateKeyInfo::try_from(&*der).unwrap();
+    let scrypt = key.encryption_algorithm.pbes2().unwrap().kdf.scrypt().unwrap();
+    let costs = (scrypt.cost_parameter, scrypt.block_size, scrypt.parallelization);
+    assert_eq!(costs, (1 << 14, 8, 8), "OpenSSL refuses more than 32 MiB");
+
+    let mut openssl = Command::new("openssl");
+    openssl.args(["pkey", "-noout", "-passin", &format!("pass:{PASSPHRASE}"), "-in"]);
+    openssl.arg(signing.house.path("ana.key"));
+    // Where openssl is not installed, the parameters above have to do.
+    if let Ok(opened) = openssl.output() {
+        assert!(opened.status.success(), "{opened:?}");
+    }
+}
+
+#[test]
 fn check_names_an_operators_key_that_is_malformed_or_given_twice() {
     let signing = Signing::new();
     let good = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
@@ -483,4 +505,33 @@ fn a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone()
         }
     }
     signing.house.verified();
+}
+
+/// An operator in another container signs for the journal and the thread that the organism names.
+#[test]
+fn a_caller_that_nothing_shows_learns_the_ids_that_its_signature_names() {
+    let signing = Signing::new();
+    let config = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
+    let secret = "[clients.desk]\nsecret_env = \"DESK_SECRET\"\n";
+    signing.house.write("organism.toml", config.replace("[clients.desk]\n", secret));
+    let (running, message, _) = blind(&signing);
+    let handshake = Handshake::of_path(&signing.house.path("organism.toml"));
+    let socket = SocketTransport::new(&signing.house.data(), handshake);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let response = |request: ServiceRequest| {
+        let (responses, mut received) = response_queue();
+        runtime.block_on(socket.send(&request, &responses)).unwrap();
+        received.try_recv().unwrap()
+    };
+
+    let journal = response(ServiceRequest::JournalId { partition: 0 });
+    let ServiceResponse::JournalId(journal) = journal else { panic!("{journal:?}") };
+    assert_eq!(journal, signing.house.reader().about().unwrap().journal);
+    let message = MessageId(message.parse().unwrap());
+    let held = response(ServiceRequest::HeldThread { message, partition: 0 });
+    assert!(matches!(held, ServiceResponse::HeldThread(Some(_))), "{held:?}");
+    let all = response(ServiceRequest::HeldCalls { partition: 0, message: None });
+    let ServiceResponse::Failed(refused) = all else { panic!("{all:?}") };
+    assert!(refused.contains("unknown-caller"), "{refused}");
+    assert_eq!(running.stop(), Some(0));
 }

@@ -207,7 +207,8 @@ fn a_start_after_a_kill_writes_only_the_rows_of_trees_with_later_records() {
         .execute("UPDATE tree SET opened = opened + 1 WHERE root = 'sess-organism'", [])
         .unwrap();
 
-    let running = run(&house, Some("during-proof"));
+    let [place] = failpoint::PROOF;
+    let running = run(&house, Some(place));
     assert!(house.log().contains(CONTINUES), "{}", house.log());
     let missing = "SELECT count(*) FROM step WHERE position <= ?1 \
                    AND tree NOT IN (SELECT root FROM tree)";
@@ -292,7 +293,8 @@ fn decide_if_alive(house: &House) {
 fn what_is_not_proved_yet_is_stated_until_the_proof_has_passed() {
     let house = house();
     let position = killed_after_a_snapshot(&house);
-    let running = run(&house, Some("during-proof"));
+    let [place] = failpoint::PROOF;
+    let running = run(&house, Some(place));
     let at = address(&house);
     let ready = until("it is ready", || Some(ask(at, "/readyz")).filter(|it| it.status == 200));
     let ready: Json = serde_json::from_str(&ready.body).unwrap();

@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use organism::ids::ListenerName;
 use organism::service::{
-    ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait, WaitKind,
-    response_queue,
+    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait,
+    WaitKind, response_queue,
 };
 
 use tokio::time::timeout;
@@ -58,10 +59,12 @@ async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
     assert_eq!(house.organism(&["pause", "solo"]).code, Some(0));
     let sent = house.send_text(&numbered("ping", "1"), &["--no-wait", "--json"]);
     let receipt: serde_json::Value = serde_json::from_str(sent.out.trim()).unwrap();
-    let request = ServiceRequest::AwaitResults {
+    let request = ServiceRequest::AwaitResults(ResultsRequest {
         thread: serde_json::from_value(receipt["thread"].clone()).unwrap(),
         calls: serde_json::from_value(receipt["calls"].clone()).unwrap(),
-    };
+        client: ListenerName::parse("desk").ok(),
+        secret: None,
+    });
 
     let socket = SocketTransport::new(&house.data(), house.handshake());
     let (responses, mut received) = response_queue();

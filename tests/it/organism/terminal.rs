@@ -1,4 +1,4 @@
-//! `organism approve` and `organism answer` at a terminal.
+//! `organism approve`, `organism answer` and `organism listener install --update` at a terminal.
 
 use std::process::Command;
 
@@ -110,6 +110,28 @@ fn an_approval_on_a_terminal_takes_a_yes_a_no_and_nothing_else() {
     until("it is done", || (house.recorded("said") == 1).then_some(()));
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn an_update_of_a_listener_takes_a_yes_a_no_and_nothing_else() {
+    let house = house();
+    let installed = house.organism(&["listener", "install", "calculator", "t"]);
+    assert_eq!(installed.code, Some(0), "{installed:?}");
+    let program = house.path("t/calculator.py");
+    let shipped = std::fs::read_to_string(&program).unwrap();
+    std::fs::write(&program, "mine\n").unwrap();
+
+    let update = ["listener", "install", "calculator", "t", "--update"];
+    let ask = "replace these files? yes or no: ";
+    let typed = [(ask, "YES\r"), ("say yes or no: ", "no\r")];
+    let (shown, ended) = at_terminal(&house, &update, &typed);
+    assert_eq!(ended, 2, "{shown}");
+    assert!(shown.contains("nothing was changed"), "{shown}");
+    assert_eq!(std::fs::read_to_string(&program).unwrap(), "mine\n");
+
+    let (shown, ended) = at_terminal(&house, &update, &[(ask, "yes\r")]);
+    assert_eq!(ended, 0, "{shown}");
+    assert_eq!(std::fs::read_to_string(&program).unwrap(), shipped);
 }
 
 #[test]

@@ -74,3 +74,17 @@ fn a_listener_in_a_trial_is_no_operator_of_the_running_organism() {
     assert_eq!(by_a_person.code, Some(0), "{by_a_person:?}");
     assert_eq!(running.stop(), Some(0));
 }
+
+/// The journal of a trial is not the journal of the organism. Only the process of the trial shows
+/// to which organism its listeners belong.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_listener_in_a_trial_starts_no_organism() {
+    let house = house("");
+    house.write("order.xml", numbered("order", "2"));
+    house.write("spy.sh", SPY.replace("pause all", "send order.xml --no-wait"));
+    tried(&house, &[("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"))]);
+    let started = std::fs::read_to_string(house.path("paused")).unwrap();
+    assert!(started.ends_with("exit code 65\n"), "{started}");
+    assert!(started.contains("a hosted process starts no pump"), "{started}");
+}

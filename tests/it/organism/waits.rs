@@ -1,8 +1,16 @@
 //! A waiting client gets reports about the calls in its tree that wait.
 
+use organism::ids::{ListenerName, ThreadId};
+use organism::service::handshake::Handshake;
+use organism::service::{
+    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, TreeWait,
+    WaitKind, response_queue,
+};
+use tokio::time::timeout;
+
 use super::model_calls::{CONFIG, THREAD, end, sending};
 use super::provider::{Provider, ScriptedResponse};
-use super::{House, TALK};
+use super::{House, PATIENCE, TALK, say};
 
 /// Config lines that let a writer call the listener `solo`, and that hold each of these calls for
 /// an approval.
@@ -49,6 +57,47 @@ fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
     assert_eq!(sent.err.matches(&told).count(), 1, "{sent:?}");
     assert!(sent.err.contains(&format!("{THREAD}.")), "of a subthread: {sent:?}");
     assert_eq!(running.stop(), Some(0));
+}
+
+/// A client repeats its request to wait, every 30 s over NATS and after its partition has moved. It
+/// gets the hold again, although the pump reported the hold to another connection.
+#[test]
+fn a_client_that_waits_again_is_notified_of_a_call_that_is_held_already() {
+    let provider = Provider::start(vec![spawns(), ScriptedResponse::text("at last")]);
+    let lines = format!("max_actions_per_turn = 2\n{HELD}");
+    let house = House::with(&format!("{CONFIG}{lines}{}", provider.model("live", "")));
+    let running = house.run();
+    let sent = house.send_text(&say("write"), &["--new", THREAD, "--no-wait", "--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let receipt = sent.json().remove(0);
+    let held = super::until("it is held", || {
+        let held = house.organism(&["approvals", "--json"]).json();
+        held.into_iter().next()
+    });
+
+    let request = ServiceRequest::AwaitResults(ResultsRequest {
+        thread: ThreadId::parse(THREAD).unwrap(),
+        calls: serde_json::from_value(receipt["calls"].clone()).unwrap(),
+        client: ListenerName::parse("desk").ok(),
+        secret: None,
+    });
+    let handshake = Handshake::of_path(&house.path("organism.toml"));
+    let socket = SocketTransport::new(&house.data(), handshake);
+    let (responses, mut received) = response_queue();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let response = runtime.block_on(async {
+        tokio::select! {
+            ended = socket.send(&request, &responses) => panic!("{ended:?}"),
+            response = timeout(PATIENCE, received.recv()) => response.unwrap().unwrap(),
+        }
+    });
+
+    let ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(TreeWait { wait, .. })) = response else {
+        panic!("{response:?}");
+    };
+    let message = serde_json::from_value(held["message"].clone()).unwrap();
+    assert_eq!(wait, WaitKind::Approval { message });
+    drop(running);
 }
 
 #[test]

@@ -3,15 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 
 use super::super::ViewState;
 use super::super::waiting::{CallToDecide, writing_turn};
-use super::{OperateAccess, OperateFailure};
+use super::{OperateAccess, OperateFailure, respond};
 use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{Digest, ListenerName, MessageId};
-use crate::journal::partitions_in;
 use crate::organism::operator;
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
@@ -92,26 +96,53 @@ impl ActionContext {
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
     }
 
-    /// Requests from the organism the held call that a message opened. If `hold` is given, the call
-    /// must be held for this reason. Fails if the organism has no such call any more.
+    /// Requests the held call that a message opened, from the pumps of all partitions at once,
+    /// because one of them may not respond. If `hold` is given, the call must be held for this
+    /// reason. Fails if the organism has no such call any more.
     pub async fn held_call(
         &self,
         message: MessageId,
         hold: Option<Hold>,
     ) -> Result<HeldCall, OperateFailure> {
         let client = self.client().await?;
-        for (partition, _) in partitions_in(&self.view.journals.data()) {
-            let held = client.held_call(partition.unwrap_or_default(), message).await;
-            let held = held.map_err(|error| unreachable_organism(&error))?;
-            if let Some(call) = held.filter(|call| hold.is_none_or(|hold| call.hold == hold)) {
-                return Ok(call);
+        let partitions = 0..self.config.partitions();
+        let requests = partitions.map(|partition| client.held_call(partition, message));
+        let mut responses = requests.collect::<FuturesUnordered<_>>();
+        let mut failed = None;
+        while let Some(response) = responses.next().await {
+            match response {
+                Ok(held) => {
+                    let found = held.filter(|call| hold.is_none_or(|hold| call.hold == hold));
+                    if let Some(call) = found {
+                        return Ok(call);
+                    }
+                }
+                Err(error) => failed = Some(error),
             }
+        }
+
+        // A partition that did not respond may have the call.
+        if let Some(error) = failed {
+            return Err(unreachable_organism(&error));
         }
         let text = format!(
             "{message} waits for no decision any more: somebody decided, or its call ended. The page \
              Actions has what was decided."
         );
         Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing waits here", text))
+    }
+}
+
+/// Opens the context of the request. If this fails, responds with the page of the failure.
+impl FromRequestParts<Arc<ViewState>> for ActionContext {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        view: &Arc<ViewState>,
+    ) -> Result<Self, Response> {
+        let context = Self::open(view, &parts.headers).await;
+        context.map_err(|failure| respond(view, Err(failure)))
     }
 }
 

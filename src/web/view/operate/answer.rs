@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
@@ -36,12 +36,11 @@ pub(in super::super) fn answer_path(message: MessageId) -> String {
 
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
     let page = async {
-        let (context, call) = question(&view, &headers, &query).await?;
+        let call = question(&context, &query).await?;
         form_page(&context, &call, &query, None).await
     };
     respond(&view, page.await)
@@ -56,7 +55,8 @@ pub(super) async fn prepare(
 ) -> Response {
     let page = async {
         let typed = read_form(body).await?;
-        let (context, call) = question(&view, &headers, &typed).await?;
+        let context = ActionContext::open(&view, &headers).await?;
+        let call = question(&context, &typed).await?;
         if typed.get(CHANGE).is_some() {
             return form_page(&context, &call, &typed, None).await;
         }
@@ -77,19 +77,14 @@ pub(super) async fn again(
     typed: &UrlQuery,
     refusal: &Refusal,
 ) -> Result<Response, OperateFailure> {
-    let call = context.held_call(message(typed)?, Some(Hold::Answer)).await?;
+    let call = question(&context, typed).await?;
     let page = form_page(&context, &call, typed, Some(&refusal_text(refusal))).await?;
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }
 
-async fn question(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<(ActionContext, HeldCall), OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
-    let call = context.held_call(message(query)?, Some(Hold::Answer)).await?;
-    Ok((context, call))
+/// Finds the held question that a query names.
+async fn question(context: &ActionContext, query: &UrlQuery) -> Result<HeldCall, OperateFailure> {
+    context.held_call(message(query)?, Some(Hold::Answer)).await
 }
 
 async fn confirm(

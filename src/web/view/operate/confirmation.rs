@@ -21,7 +21,7 @@ use super::{OperateFailure, answer, fork, read_form, receipt, respond, retry, si
 use crate::envelope::Refusal;
 use crate::limits;
 use crate::mutant::mutant;
-use crate::service::ServiceRequest;
+use crate::service::{DecisionRequest, ServiceRequest};
 use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
 
 /// Path of the section to which the pages for confirmations belong.
@@ -142,7 +142,7 @@ impl ToSign {
 /// Returns the label of the confirmation button. Also returns whether the form has a field for a
 /// reason, which the callers of the refused or cancelled calls receive.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
-    match action.requests.first().map(|prepared| &prepared.request) {
+    match action.first_request() {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {
             Decision::Approve { .. } => ("Approve exactly this", false),
             Decision::Refuse { .. } => ("Refuse it", true),
@@ -170,7 +170,7 @@ fn is_resume_of_all(request: &ServiceRequest) -> bool {
 
 /// Whether the action cancels calls.
 fn is_kill(action: &PreparedAction) -> bool {
-    match action.requests.first().map(|prepared| &prepared.request) {
+    match action.first_request() {
         Some(ServiceRequest::Pause(pause)) => pause.verb == PauseVerb::PauseAndCancel,
         Some(ServiceRequest::Cancel { .. }) => true,
         _ => false,
@@ -178,7 +178,7 @@ fn is_kill(action: &PreparedAction) -> bool {
 }
 
 fn approved_hash(action: &PreparedAction) -> Option<&str> {
-    match action.requests.first().map(|prepared| &prepared.request) {
+    match action.first_request() {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {
             Decision::Approve { hash, .. } => Some(hash),
             _ => None,
@@ -189,7 +189,7 @@ fn approved_hash(action: &PreparedAction) -> Option<&str> {
 
 /// Returns the note that the person entered on an earlier page of the same action.
 fn typed_note(action: &PreparedAction) -> String {
-    match action.requests.first().map(|prepared| &prepared.request) {
+    match action.first_request() {
         Some(ServiceRequest::Retry(retry)) => {
             retry.origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
         }
@@ -335,23 +335,15 @@ fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
         let text = form.get(name).unwrap_or_default();
         text.chars().take(limits::REASON_CHARS_MAX).collect::<String>()
     };
-    let origin = match request {
-        ServiceRequest::Decide(decision) => {
-            if let Decision::Refuse { reason } = &mut decision.what {
-                *reason = text("reason");
-            }
-            &mut decision.origin
-        }
-        ServiceRequest::Cancel { reason, origin, .. } => {
-            *reason = text("reason");
-            origin
-        }
-        ServiceRequest::Pause(pause) => &mut pause.origin,
-        ServiceRequest::Fork(fork) => &mut fork.origin,
-        ServiceRequest::Retry(retry) => &mut retry.origin,
-        _ => return,
-    };
-    origin.get_or_insert_default().note = text("note");
+    if let ServiceRequest::Decide(DecisionRequest { what: Decision::Refuse { reason }, .. })
+    | ServiceRequest::Cancel { reason, .. } = request
+    {
+        *reason = text("reason");
+    }
+
+    if let Some(origin) = request.origin_mut() {
+        origin.get_or_insert_default().note = text("note");
+    }
 }
 
 fn done(title: &str, done: &DoneAction, receipt: &Markup, back: &str) -> Markup {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::super::journals;
 use super::super::layout::{inline, shown};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, message as message_page, thread};
@@ -50,15 +49,11 @@ struct ForkDraft {
 
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    let page = async {
-        let context = ActionContext::open(&view, &headers).await?;
-        Ok(ForkDraft::open(context, &query).await?.form(&query, None))
-    };
-    respond(&view, page.await)
+    let draft = ForkDraft::open(context, &query).await;
+    respond(&view, draft.map(|draft| draft.form(&query, None)))
 }
 
 /// Shows the fork that results from the entered values, and requests its confirmation. If the
@@ -453,20 +448,13 @@ async fn record_of(
 ) -> Result<LocatedRecord, OperateFailure> {
     let unknown = |is_behind| OperateFailure::no_message(message, is_behind);
     let selector = MessageSelector::parse(&message.to_string()).ok_or_else(|| unknown(false))?;
-    let find = move |_, index: &mut IndexReader| message_report(index, &selector, 0);
-    let found = context.view.journals.query(find, |answers| {
-        let is_behind = journals::is_any_behind(&answers);
-        let mut answers = answers.into_iter();
-        let located = answers.find_map(|found| match found.answer {
-            FoundMessage::One(report) => Some(LocatedRecord {
-                partition: found.partition,
-                position: report.record.position,
-                payload: report.message.name.local.to_string(),
-            }),
+    let find = move |index: &mut IndexReader| {
+        Ok(match message_report(index, &selector, 0)? {
+            FoundMessage::One(report) => Some(report),
             _ => None,
-        });
-        located.ok_or(is_behind)
-    });
+        })
+    };
+    let found = context.view.journals.find(find);
     let failed = |error: crate::index::Error| {
         OperateFailure::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -474,5 +462,7 @@ async fn record_of(
             error.to_string(),
         )
     };
-    found.await.map_err(failed)?.map_err(unknown)
+    let (partition, report) = found.await.map_err(failed)?.map_err(unknown)?;
+    let payload = report.message.name.local.to_string();
+    Ok(LocatedRecord { partition, position: report.record.position, payload })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 
@@ -37,19 +37,13 @@ pub(in super::super) fn refuse_path(call: &HeldCall) -> String {
 
 pub(super) async fn approve(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, approval(&view, &headers, &query).await)
+    respond(&view, approval(context, &query).await)
 }
 
-async fn approval(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
+async fn approval(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let call = context.held_call(message(query)?, Some(Hold::Approval)).await?;
     if call.preview == Some(CallPreviewView::Requested) {
         let text = "The listener is still making its preview. Load this page again in a moment, so \
@@ -94,19 +88,13 @@ fn is_shown_whole(call: &HeldCall) -> bool {
 
 pub(super) async fn refuse(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, refusal(&view, &headers, &query).await)
+    respond(&view, refusal(context, &query).await)
 }
 
-async fn refusal(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
+async fn refusal(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let call = context.held_call(message(query)?, None).await?;
     let reason = String::new();
     decide(context, "Refuse this call?", &call, Decision::Refuse { reason }).await

@@ -1,26 +1,16 @@
 //! The page for the key with which a person signs in this browser. The browser generates and keeps
 //! the key. A person can add the public key to the config only at the terminal.
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::super::ViewState;
 use super::super::layout::inline;
 use super::action_context::ActionContext;
 use super::config_facts::own_keys;
-use super::respond;
 use crate::config::in_shell;
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
-    let page = async {
-        let context = ActionContext::open(&view, &headers).await?;
-        Ok(context.view.page("Key", "/operate", &content(&context)))
-    };
-    respond(&view, page.await)
+pub(super) async fn show(context: ActionContext) -> Response {
+    context.view.page("Key", "/operate", &content(&context))
 }
 
 fn content(context: &ActionContext) -> Markup {

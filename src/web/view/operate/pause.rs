@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -91,16 +90,13 @@ impl PauseFacts {
 }
 
 /// Shows the targets that can be paused, and the pauses in force.
-pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
-    let context = match ActionContext::open(&view, &headers).await {
-        Ok(context) => context,
-        Err(failure) => return respond(&view, Err(failure)),
-    };
+pub(super) async fn overview(context: ActionContext) -> Response {
+    let view = &context.view;
     let contracts = context.config.contracts.iter();
     let listeners = contracts.filter(|contract| contract.role != Role::Client);
     let listeners: Vec<_> = listeners.map(|contract| contract.name.clone()).collect();
     let problem = context.client().await.err().map(|failure| failure.text);
-    let facts = PauseFacts::read(&view, WorkFilter::All).await;
+    let facts = PauseFacts::read(view, WorkFilter::All).await;
     let overview = PauseOverview { listeners, facts, must_sign: context.must_sign(), problem };
     view.page("Operate", "/operate", &overview.content())
 }
@@ -294,19 +290,13 @@ fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
 /// Shows a page on which a person confirms a pause or a resume.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, pause(&view, &headers, &query).await)
+    respond(&view, pause(context, &query).await)
 }
 
-async fn pause(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
+async fn pause(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let verb = verb_of(query.get("verb").unwrap_or_default())?;
     let target = target_of(&context, query.get("target").unwrap_or_default())?;
     let client = context.client().await?;
@@ -324,7 +314,7 @@ async fn pause(
         (PauseVerb::Resume, PauseTarget::All) => "Resume everything?",
         (PauseVerb::Resume, _) => "Resume this?",
     };
-    let facts = PauseFacts::read(view, filter_of(&target)).await;
+    let facts = PauseFacts::read(&context.view, filter_of(&target)).await;
     let details = details(verb, &target, requests.len(), facts.as_ref());
     let requests = requests.into_iter().map(ServiceRequest::Pause);
     context.confirm(PreparedAction::new(title, back, requests), &details).await
@@ -430,26 +420,23 @@ fn target_of(context: &ActionContext, text: &str) -> Result<PauseTarget, Operate
 /// Requests the confirmation of a cancellation.
 pub(super) async fn cancel(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, cancellation(&view, &headers, &query).await)
+    respond(&view, cancellation(context, &query).await)
 }
 
 async fn cancellation(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
+    context: ActionContext,
     query: &UrlQuery,
 ) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
     let text = query.get("thread").unwrap_or_default();
     let thread = ThreadId::parse(text);
     let thread =
         thread.map_err(|_| OperateFailure::unusable(format!("`{text}` is no id of a thread")))?;
     context.client().await?;
 
-    let facts = PauseFacts::read(view, WorkFilter::Thread(thread.clone())).await;
+    let facts = PauseFacts::read(&context.view, WorkFilter::Thread(thread.clone())).await;
     let details = html! {
         p { "This concerns " b { (inline(thread.as_str())) } " and everything beneath it." }
         p.problem {

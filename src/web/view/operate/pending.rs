@@ -47,6 +47,11 @@ impl PreparedAction {
         Self { title, requests, back, typed: None }
     }
 
+    /// Returns the first request of the action; `None` if the action has no requests.
+    pub fn first_request(&self) -> Option<&ServiceRequest> {
+        self.requests.first().map(|prepared| &prepared.request)
+    }
+
     /// Adds to the action the path of its form and the values that the person entered there.
     pub fn of_form(self, path: &'static str, typed: UrlQuery) -> Self {
         Self { typed: Some((path, typed)), ..self }

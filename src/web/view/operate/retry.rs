@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::super::journals;
 use super::super::layout::{inline, shown, table, wrapped};
 use super::super::payload_text::Excerpt;
 use super::super::retry_list::{self, ListedRetry, RetryList, RetryPage};
@@ -50,19 +49,13 @@ struct RetryDraft {
 /// Requests the confirmation of one retry.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, retry(&view, &headers, &query).await)
+    respond(&view, retry(context, &query).await)
 }
 
-async fn retry(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
+async fn retry(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let draft = RetryDraft::find(&context, named_message(query)?).await?;
     let client = context.client().await?;
     let request = request(&context, &client, &draft.listed);
@@ -106,19 +99,13 @@ pub(super) async fn confirm_again(
 /// Requests the confirmation of the retries of all messages on one page of the retry list.
 pub(super) async fn show_all(
     State(view): State<Arc<ViewState>>,
-    headers: HeaderMap,
-    uri: Uri,
+    context: ActionContext,
+    query: UrlQuery,
 ) -> Response {
-    let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    respond(&view, retry_all(&view, &headers, &query).await)
+    respond(&view, retry_all(context, &query).await)
 }
 
-async fn retry_all(
-    view: &Arc<ViewState>,
-    headers: &HeaderMap,
-    query: &UrlQuery,
-) -> Result<Response, OperateFailure> {
-    let context = ActionContext::open(view, headers).await?;
+async fn retry_all(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let page = RetryPage::read(query);
     let back = format!("{}#retry", page.query().link(refused::PATH));
     let list = list(&context, page).await?;
@@ -207,14 +194,8 @@ impl RetryDraft {
         let unknown = |is_behind| OperateFailure::no_message(id, is_behind);
         let selector = MessageSelector::parse(&id.to_string()).ok_or_else(|| unknown(false))?;
         let facts = config_facts(&context.view).await;
-        let find = move |_, index: &mut IndexReader| find(index, &selector, &facts.predictor);
-        let found = context.view.journals.query(find, |answers| {
-            let is_behind = journals::is_any_behind(&answers);
-            let mut answers = answers.into_iter();
-            let found =
-                answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)));
-            found.ok_or(is_behind)
-        });
+        let find = move |index: &mut IndexReader| find(index, &selector, &facts.predictor);
+        let found = context.view.journals.find(find);
         let (partition, found) =
             found.await.map_err(|error| unanswered(&error))?.map_err(unknown)?;
         let FoundRetry { message, facts, source, attempts } = found;

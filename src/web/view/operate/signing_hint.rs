@@ -61,8 +61,7 @@ fn terminal(action: &PreparedAction) -> Markup {
 /// Returns the command that performs an action, without the command's option for signing. Returns
 /// `None` if no single command line performs the action.
 fn command(action: &PreparedAction) -> Option<String> {
-    let first = &action.requests.first()?.request;
-    Some(match first {
+    Some(match action.first_request()? {
         ServiceRequest::Decide(decision) => match &decision.what {
             Decision::Approve { hash, preview } => {
                 let preview = preview.as_ref().map(|preview| format!(" --preview {preview}"));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{PARTITIONS, ask_in, host, root, run};
+use super::{PARTITIONS, all_verified, ask_in, host, root, run};
 use crate::nats::Server;
 use crate::organism::{CommandOutput, House, numbered};
 
@@ -122,4 +122,64 @@ fn a_backup_of_several_partitions_beside_newer_copies_continues_after_the_loss_i
     assert_eq!(running.stop(), Some(0));
     let verified = house.organism(&["verify", "--stream"]);
     assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+}
+
+/// A host that lost its copy of one partition does not pass the rest off as the whole.
+#[test]
+fn a_lost_copy_of_a_partition_is_named_by_every_command_that_reads_the_others() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_in(&house, partition, 0).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+    std::fs::remove_dir_all(house.data().join("p1")).unwrap();
+
+    let verified = house.organism(&["verify", "--stream"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.err.contains("BROKEN: partition 1: this host had its"), "{verified:?}");
+    let backup = house.organism(&["backup", "copy"]);
+    assert_eq!(backup.code, Some(4), "{backup:?}");
+    assert!(backup.err.contains("partition 1: this host had its"), "{backup:?}");
+    assert!(!house.path("copy").exists());
+
+    let known = root(0, 0);
+    let readers: [&[&str]; 4] =
+        [&["threads"], &["export"], &["search", "ping"], &["thread", &known]];
+    for command in readers {
+        let read = house.organism(command);
+        assert_eq!(read.code, Some(0), "{read:?}");
+        assert_eq!(read.err.matches("are missing from this answer: 1;").count(), 1, "{read:?}");
+    }
+    let unread = house.organism(&["thread", &root(1, 0)]);
+    assert_eq!(unread.code, Some(2), "{unread:?}");
+    assert!(unread.err.contains("are missing from this answer: 1;"), "{unread:?}");
+
+    // The next start copies it again.
+    let running = run(&house, "0,1,2,3");
+    assert_eq!(ask_in(&house, 1, 1).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    all_verified(&house);
+}
+
+#[test]
+fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,2");
+    assert_eq!(ask_in(&house, 0, 0).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+
+    let verified = house.organism(&["verify", "--stream"]);
+    assert_eq!(verified.code, Some(5), "{verified:?}");
+    for partition in [1, 3] {
+        let text = format!("NOT PROVED: partition {partition}: this host has no copy");
+        assert!(verified.err.contains(&text), "{verified:?}");
+    }
+    let backup = house.organism(&["backup", "copy"]);
+    done(&backup);
+    assert!(backup.err.contains("not in the copy: partition 3: "), "{backup:?}");
+    let threads = house.organism(&["threads"]);
+    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
 }

@@ -8,9 +8,11 @@ use organism::journal::HashedRecord;
 use organism::journal::sqlite::JournalReader;
 use organism::thread::Input;
 
-use super::super::{House, Running, numbered, until, until_within};
+use super::super::{CommandOutput, House, Running, numbered, until, until_within};
 use super::load::Load;
-use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, root, run};
+use super::{
+    PARTITIONS, TAKEOVER, all_verified, ask_in, command, config, effects, host, root, run,
+};
 use crate::nats::Server;
 use crate::web::{address, ask};
 
@@ -215,4 +217,22 @@ fn work_for_a_pump_with_the_config_of_before_is_taken_from_a_host_with_the_new_o
     assert_eq!(ask_in(&one, 2, 1).code, Some(0), "{}", one.log());
     assert_eq!(first.stop(), Some(0));
     assert_eq!((one.recorded("ping"), one.recorded("pong")), (3, 3));
+}
+
+#[test]
+fn a_second_process_with_the_same_state_is_refused_with_what_to_name() {
+    let server = Server::start();
+    let house = host(&server);
+    let with_data = |directory: &str| {
+        let mut run = command(&house, "0,1,2,3");
+        run.env("ORGANISM_ORGANISM__DATA", house.path(directory));
+        run
+    };
+    let first = house.run_with(with_data("one-data"));
+    let refused = CommandOutput::from(with_data("other-data").output().unwrap());
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(refused.err.contains("name another `state` under [organism]"), "{refused:?}");
+    let holder = format!("in use by process {}", first.child.id());
+    assert!(refused.err.contains(&holder), "{refused:?}");
+    assert_eq!(first.stop(), Some(0));
 }

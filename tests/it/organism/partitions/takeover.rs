@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::super::kill::environment;
 use super::super::{House, Running, until_within};
-use super::{CONFIG, PARTITIONS, TAKEOVER, all_verified, ask_in, run};
+use super::{CONFIG, PARTITIONS, TAKEOVER, all_verified, ask_in, ask_until_served, run};
 use crate::campaign::Campaign;
-use crate::nats::Cluster;
+use crate::nats::{Cluster, Server};
 
 const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
@@ -187,4 +187,42 @@ fn requests_are_answered_soon_after_the_election_of_a_new_stream_leader() {
     cluster.wait_until_whole(&[STREAM, LEASES]);
     assert_eq!(running.stop(), Some(0));
     all_verified(&house);
+}
+
+#[test]
+fn a_standby_outlasts_a_moment_in_which_its_account_has_no_jetstream() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("account.conf");
+    let store = home.path().join("store");
+    let set_jetstream = |state: &str| {
+        let text = format!(
+            "host: 127.0.0.1\nport: -1\njetstream {{ store_dir: \"{}\" }}\n\
+             accounts {{ A {{ jetstream: {state}, users: [{{ user: a, password: a }}] }} }}\n\
+             no_auth_user: a\n",
+            store.display()
+        );
+        std::fs::write(&path, text).unwrap();
+    };
+
+    set_jetstream("enabled");
+    let server = Server::written(&path);
+    let (one, other) = (super::host(&server), super::host(&server));
+    let first = run(&one, "0");
+    let second = run(&other, "0");
+
+    set_jetstream("disabled");
+    server.signal("-HUP");
+    until_within(TAKEOVER, "the server refuses the standby", || {
+        other.log().contains("(10039)").then_some(())
+    });
+    set_jetstream("enabled");
+    server.signal("-HUP");
+
+    let sent = ask_until_served(&other, 0, 0);
+    assert_eq!(sent.code, Some(0), "{sent:?}\n{}", other.log());
+    for house in [&one, &other] {
+        assert!(!house.log().contains("stopped pumping the partition"), "{}", house.log());
+    }
+    assert_eq!(first.stop(), Some(0));
+    assert_eq!(second.stop(), Some(0));
 }

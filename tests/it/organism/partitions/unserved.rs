@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::load::loaded;
 use super::{ask_in, host, run, until};
-use crate::nats::Server;
+use crate::nats::{Server, Settings};
 
 /// The stored lease on partition 0, with the acknowledged position. A released lease has no holder.
 fn lease(server: &Server) -> String {
@@ -45,4 +45,29 @@ fn a_partition_whose_requests_cannot_be_served_is_drained_and_its_lease_released
     assert_eq!(running.stop(), Some(0));
     let left = other.organism(&["export", "--format", "jsonl"]).out;
     assert!(left.contains("nobody can be answered over NATS"), "{left}");
+}
+
+/// NATS denies everything of JetStream to this pump.
+#[test]
+fn a_partition_whose_journal_is_denied_is_not_ready_and_names_the_permission() {
+    let more = "authorization { users: [{ user: a, password: a, permissions: {\n\
+                publish: { allow: [\"organism.>\", \"_INBOX.>\", \"$SRV.>\"] }\n\
+                subscribe: { allow: [\"organism.>\", \"_INBOX.>\"] }\n\
+                } }] }\n\
+                no_auth_user: a";
+    let server = Server::start_with(Settings { jetstream: Some(""), more });
+    let house = host(&server);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let starting = PartitionedOrganism::start(loaded(&house), &[0]);
+    let partitioned = runtime.block_on(starting).unwrap();
+    until("its journal is denied", || {
+        let is_waiting = matches!(partitioned.statuses()[0], PartitionStatus::Waiting { .. });
+        is_waiting.then_some(())
+    });
+
+    let problems = partitioned.health().problems();
+    let found: Vec<_> = problems.iter().map(|found| (found.what, found.partition)).collect();
+    assert_eq!(found, [("journal-server", Some(0))]);
+    assert!(problems[0].why.contains("permission is missing"), "{problems:?}");
+    runtime.block_on(partitioned.stop("the test ends")).unwrap();
 }

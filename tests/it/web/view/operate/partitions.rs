@@ -1,6 +1,7 @@
 //! The kill switch over several partitions is sent to the pump of each partition. The page names
 //! each pump that cannot be reached.
 
+use organism::ids::ThreadId;
 use organism::thread::OperatorPublicKey;
 use serde_json::Value as Json;
 
@@ -8,7 +9,7 @@ use super::super::{ViewServer, text_of};
 use super::signed::{key, sign_each};
 use super::{House, hidden, operating};
 use crate::nats::Server;
-use crate::organism::{Running, until};
+use crate::organism::{Running, numbered, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -117,5 +118,30 @@ fn each_partition_gets_a_signature_of_its_own() {
     assert!(page.contains("do not answer, and are not part of this: 0."), "{page}");
     assert_eq!((signatures, partly.status), (1, 503), "{}", text_of(&partly.body));
     assert!(text_of(&partly.body).contains("1 of 2 partitions did not pause"), "{}", partly.body);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_call_is_decided_while_a_lower_partition_has_no_pump() {
+    let server = Server::start();
+    let config = CONFIG.replace("[\"pong\"]", "[\"pong\"]\napproval = \"always\"");
+    let house = House::settled(&format!("{config}\n[nats]\nurl = \"{}\"\n", server.address()));
+    // Afterwards, this host has a journal of each partition.
+    assert_eq!(run(&house, "0,1").stop(), Some(0));
+    let running = run(&house, "1");
+    let mut threads = (0..).map(|n: u32| format!("sess-part{n:06}"));
+    let is_in_last = |id: &String| ThreadId::parse(id).unwrap().partition(2) == 1;
+    let thread = threads.find(is_in_last).unwrap();
+    let sent = house.send_text(&numbered("ping", "1"), &["--new", &thread, "--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let held = house.organism(&["approvals", "--json"]).json().pop().unwrap();
+    let message = held["message"].as_str().unwrap();
+    let hash = held["sha256"].as_str().unwrap();
+
+    let view = operating(&house);
+    let approve = format!("/operate/approve?message={message}&hash={hash}");
+    let done = view.confirm(&approve, &[]);
+    assert_eq!(done.status, 200, "{}", text_of(&done.body));
+    assert!(text_of(&done.body).contains("Done."), "{}", done.body);
     assert_eq!(running.stop(), Some(0));
 }

@@ -1,0 +1,85 @@
+//! Partitions whose journals this host lacks, so that a command can neither read nor verify them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use uuid::Uuid;
+
+use crate::ids::Position;
+use crate::journal::{partition_in, partitions_in, replaced};
+
+use super::journal_target;
+use super::organism_reach::partitioned_config;
+
+/// A partition without a journal on this host.
+pub(super) struct MissingPartition {
+    pub partition: u32,
+    /// The journal that this host had, with its last acknowledged record. `None` if the state
+    /// directory notes no such journal.
+    pub lost: Option<(Uuid, Position)>,
+}
+
+impl MissingPartition {
+    /// Explains to an operator what is missing, and what to do.
+    pub fn explanation(&self) -> String {
+        let partition = self.partition;
+        match self.lost {
+            Some((journal, records)) => format!(
+                "partition {partition}: this host had its journal {journal} with {records} \
+                 acknowledged records, and the journal is gone; `organism run` copies it again \
+                 from its stream"
+            ),
+            None => format!(
+                "partition {partition}: this host has no copy of its journal; a host that pumps \
+                 the partition, or stands by for it, has one"
+            ),
+        }
+    }
+}
+
+/// Returns the partitions without a journal in `data`. `state` is the directory that may note which
+/// journals were there.
+pub(super) fn missing_in(
+    data: &Path,
+    state: Option<&Path>,
+) -> anyhow::Result<Vec<MissingPartition>> {
+    let missing = missing_numbers(data).into_iter().map(|partition| {
+        // No journal has the nil id, so any noted journal counts as replaced.
+        let noted = |state| replaced(&partition_in(data, partition), state, Uuid::nil());
+        let lost = state.map(noted).transpose().map_err(journal_target::failed)?.flatten();
+        Ok(MissingPartition { partition, lost })
+    });
+    missing.collect()
+}
+
+/// Returns the numbers of the partitions without a journal in `data`. Returns none if `data` has no
+/// journal of a partition at all: the command then fails to open a journal. If this command has no
+/// config of the organism, only partitions below the last one in `data` count as missing.
+fn missing_numbers(data: &Path) -> Vec<u32> {
+    let journals = partitions_in(data).into_iter();
+    let present: BTreeSet<u32> = journals.filter_map(|(partition, _)| partition).collect();
+    let Some(last) = present.last() else { return Vec::new() };
+    let count = partitioned_config(data).map_or(last + 1, |config| config.partitions());
+    (0..count).filter(|partition| !present.contains(partition)).collect()
+}
+
+/// Returns the directories of the journals in `data`, each with the number of its partition, as
+/// [`partitions_in`] does. The first call for a directory prints a note that names the partitions
+/// without a journal there.
+pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
+    // Locked briefly: a command reads its journals one after another.
+    static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let is_new = NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(data.to_owned());
+    let missing = if is_new { missing_numbers(data) } else { Vec::new() };
+    if !missing.is_empty() {
+        let numbers: Vec<_> = missing.iter().map(u32::to_string).collect();
+        note!(
+            "note: this host has no copy of the journals of these partitions, so their records \
+             are missing from this answer: {}; a host that pumps them, or stands by for them, has \
+             a copy",
+            numbers.join(", ")
+        );
+    }
+    partitions_in(data)
+}

@@ -1,0 +1,362 @@
+//! The client's submissions of payloads, and the wait for results.
+
+use uuid::Uuid;
+
+use super::{OpenedFork, RetryDeadline, ServiceClient};
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Digest, ThreadId};
+use crate::service::{
+    Error, PartitionUnavailable, ResultsRequest, ServiceRequest, ServiceResponse, SubmitRequest,
+    SubmitUpdate, TreeWait,
+};
+
+impl ServiceClient {
+    /// Submits a payload. Calls `on_update` with the receipt. If the request waits for results,
+    /// also calls `on_update` with each result, and with each reason why the submission's threads
+    /// make no progress.
+    pub async fn submit(
+        &self,
+        mut request: SubmitRequest,
+        on_update: impl FnMut(SubmitUpdate),
+    ) -> Result<(), Error> {
+        let has_generated_key = request.key.is_none() && self.partitions().is_some();
+        let partition = self.partitions().map_or(0, |partitions| {
+            request.assign_thread_and_key();
+            request.partition(partitions)
+        });
+
+        let retries = self.retries(partition);
+        let progress = SubmissionProgress::of_submission(request, has_generated_key, retries);
+        self.await_results(progress, on_update).await
+    }
+
+    /// Sends the request of `progress` until all expected responses have come. Calls `on_update`
+    /// with each update for the client.
+    pub(super) async fn await_results(
+        &self,
+        mut progress: SubmissionProgress,
+        mut on_update: impl FnMut(SubmitUpdate),
+    ) -> Result<(), Error> {
+        let partition = progress.retries.partition;
+        while !progress.expected.is_nothing() {
+            progress.begin_attempt();
+            let request = progress.request.clone();
+            let on_response = |response| {
+                if let Some(update) = progress.take(response) {
+                    on_update(update);
+                }
+            };
+            self.attempt(partition, &request, on_response).await?;
+            progress.end_attempt().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Progress of a submission, or of the wait for the results of a fork.
+pub(super) struct SubmissionProgress {
+    /// The request that the next attempt sends: the submission itself, or, once calls are accepted,
+    /// the request for the missing results.
+    request: ServiceRequest,
+    expected: ExpectedReplies,
+    /// Whether the client generated the key of the submission, so that only an earlier attempt of
+    /// this submission can have used the key.
+    has_generated_key: bool,
+    waits: ReportedWaits,
+    retries: RetryDeadline,
+    /// The reason why the present attempt got no answer, if the pump stated a reason.
+    unavailable: Option<PartitionUnavailable>,
+    /// The error with which the present attempt failed, if it failed.
+    failed: Option<Error>,
+}
+
+impl SubmissionProgress {
+    fn of_submission(
+        submission: SubmitRequest,
+        has_generated_key: bool,
+        retries: RetryDeadline,
+    ) -> Self {
+        let expected = ExpectedReplies::Receipt { wait: submission.wait };
+        let request = ServiceRequest::Submit(submission);
+        Self { has_generated_key, ..Self::new(request, expected, retries) }
+    }
+
+    pub(super) fn of_fork(fork: &OpenedFork, retries: RetryDeadline) -> Self {
+        let OpenedFork { thread, calls } = fork.clone();
+        let expected = ExpectedReplies::Results(calls.len());
+        let request = ResultsRequest { thread, calls, client: None, secret: None };
+        Self::new(ServiceRequest::AwaitResults(request), expected, retries)
+    }
+
+    fn new(request: ServiceRequest, expected: ExpectedReplies, retries: RetryDeadline) -> Self {
+        Self {
+            request,
+            expected,
+            has_generated_key: false,
+            waits: ReportedWaits::default(),
+            retries,
+            unavailable: None,
+            failed: None,
+        }
+    }
+
+    fn begin_attempt(&mut self) {
+        self.waits.begin_attempt();
+        self.unavailable = None;
+        self.failed = None;
+    }
+
+    /// Records a response to the present attempt. Returns the update for the client, if the
+    /// response contains one.
+    fn take(&mut self, response: ServiceResponse) -> Option<SubmitUpdate> {
+        match response {
+            ServiceResponse::SubmitUpdate(update) => return self.take_update(update),
+            ServiceResponse::Unavailable(why) => self.unavailable = Some(why),
+            ServiceResponse::Failed(detail) => self.failed = Some(Error::Failed { detail }),
+            _ => {}
+        }
+        None
+    }
+
+    fn take_update(&mut self, mut update: SubmitUpdate) -> Option<SubmitUpdate> {
+        if let SubmitUpdate::Refused { refusal, .. } = &update
+            && let Some(why) = self.unavailability(refusal)
+        {
+            self.unavailable = Some(why);
+            return None;
+        }
+        if let SubmitUpdate::Waits(wait) = &update
+            && !self.waits.add(wait)
+        {
+            return None;
+        }
+
+        self.expected.subtract(&update);
+        match &mut update {
+            SubmitUpdate::Accepted { thread, calls, again, .. } => {
+                *again &= !self.has_generated_key;
+                if let ServiceRequest::Submit(submission) = &self.request {
+                    let results = ResultsRequest {
+                        thread: thread.clone(),
+                        calls: calls.clone(),
+                        client: Some(submission.client.clone()),
+                        secret: submission.secret.clone(),
+                    };
+                    self.request = ServiceRequest::AwaitResults(results);
+                }
+                self.retries.is_unsure = true;
+            }
+            SubmitUpdate::Result { call, .. } => {
+                if let ServiceRequest::AwaitResults(results) = &mut self.request {
+                    results.calls.retain(|expected| expected != call);
+                }
+            }
+            _ => {}
+        }
+        Some(update)
+    }
+
+    /// Returns why the partition is unavailable, if the refusal is not the answer to the
+    /// submission.
+    fn unavailability(&self, refusal: &Refusal) -> Option<PartitionUnavailable> {
+        match refusal.rule {
+            RefusalRule::Draining if self.retries.is_allowed => {
+                Some(PartitionUnavailable::passing(refusal.to_string()))
+            }
+            // An earlier attempt may be recorded.
+            RefusalRule::Busy | RefusalRule::StorageFull if self.retries.is_unsure => {
+                Some(PartitionUnavailable::lasting(refusal.to_string()).unsure())
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the error of the present attempt. If responses are still missing, waits until the
+    /// request may be repeated.
+    async fn end_attempt(&mut self) -> Result<(), Error> {
+        if self.expected.is_nothing() {
+            return Ok(());
+        }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+
+        let unavailable = self.unavailable.take();
+        if unavailable.as_ref().is_some_and(|why| !why.unsure) {
+            self.waits.keep_earlier();
+        }
+        self.retries.wait(unavailable).await
+    }
+}
+
+/// The reasons for waiting that were reported to a client that waits for results. Each new attempt
+/// of the client's request finds the same reasons again, but the client must get each reason only
+/// once.
+#[derive(Default)]
+struct ReportedWaits {
+    /// Reasons for waiting that the previous attempt of the request to reach a pump has found.
+    earlier: Vec<TreeWait>,
+    current: Vec<TreeWait>,
+}
+
+impl ReportedWaits {
+    fn begin_attempt(&mut self) {
+        self.earlier = std::mem::take(&mut self.current);
+    }
+
+    /// Keeps the reasons of the earlier attempt, because the present attempt reached no pump.
+    fn keep_earlier(&mut self) {
+        self.current.append(&mut self.earlier);
+    }
+
+    /// Adds a reason for waiting that the present attempt of the request has found. Returns whether
+    /// the reason is new: false if the previous attempt to reach a pump has found the same reason.
+    fn add(&mut self, wait: &TreeWait) -> bool {
+        self.current.push(wait.clone());
+        !self.earlier.contains(wait)
+    }
+}
+
+/// The responses for which a submission, or the wait for the results of a fork, still waits.
+enum ExpectedReplies {
+    Receipt { wait: bool },
+    Results(usize),
+}
+
+impl ExpectedReplies {
+    fn subtract(&mut self, update: &SubmitUpdate) {
+        *self = match (&*self, update) {
+            (_, SubmitUpdate::Waits(_)) => return,
+            (Self::Receipt { wait: true }, SubmitUpdate::Accepted { calls, .. }) => {
+                Self::Results(calls.len())
+            }
+            (Self::Results(missing), SubmitUpdate::Result { .. }) => {
+                Self::Results(missing.saturating_sub(1))
+            }
+            _ => Self::Results(0),
+        };
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Results(0))
+    }
+}
+
+impl SubmitRequest {
+    /// Returns the partition of the request's thread. For an invalid thread id, returns the first
+    /// partition, because the pump of any partition refuses the id.
+    pub fn partition(&self, partitions: u32) -> u32 {
+        let named = self.thread.as_ref().or(self.suggested.as_ref());
+        let thread = named.and_then(|id| ThreadId::parse(id).ok());
+        thread.map_or(0, |thread| thread.partition(partitions))
+    }
+
+    /// Assigns a thread and a client key to the submission, if they are missing. So every attempt
+    /// reaches the same partition, and all attempts count as one submission. A missing thread is
+    /// derived from the client's key, if there is one. So the same key of the same client always
+    /// gives the same thread.
+    pub fn assign_thread_and_key(&mut self) {
+        if self.thread.is_none() && self.suggested.is_none() {
+            self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root).to_string());
+        }
+
+        self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
+    }
+
+    /// Replaces the suggested thread by a new one in `partition`, one of `partitions`.
+    pub fn suggest_new_thread(&mut self, partition: u32, partitions: u32) {
+        let mut ids = std::iter::repeat_with(new_root);
+        let suggested = ids.find(|id| id.partition(partitions) == partition);
+        self.suggested = suggested.map(|id| id.to_string());
+    }
+
+    /// Returns the suggested thread if it is the one to which the client's key leads.
+    pub fn suggested_by_key(&self) -> Option<ThreadId> {
+        let suggested = self.suggested.as_deref()?;
+        self.thread_of_key().filter(|thread| thread.as_str() == suggested)
+    }
+
+    /// Returns the thread to which the client's key leads; `None` if there is no key.
+    fn thread_of_key(&self) -> Option<ThreadId> {
+        let key = self.key.as_ref()?;
+        let digest = Digest::of_parts(&[self.client.as_str().as_bytes(), b"\0", key.as_bytes()]);
+        Some(ThreadId::root_of(&digest))
+    }
+}
+
+/// Makes the id of a new root thread.
+fn new_root() -> ThreadId {
+    ThreadId::root_of(&Digest::of(Uuid::now_v7().as_bytes()))
+}
+
+/// Prefix of client keys that this client generates.
+const OWN_KEY: &str = "door-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ListenerName;
+    use crate::limits;
+    use crate::service::WaitKind;
+
+    fn submission(client: &str, key: Option<&str>) -> SubmitRequest {
+        let mut request = SubmitRequest {
+            client: ListenerName::parse(client).unwrap(),
+            thread: None,
+            suggested: None,
+            key: key.map(str::to_owned),
+            payload: Vec::new(),
+            wait: true,
+            trace: None,
+            secret: None,
+        };
+
+        request.assign_thread_and_key();
+        request
+    }
+
+    #[test]
+    fn one_key_of_one_client_leads_to_one_thread_and_no_other_key_or_client_does() {
+        let one = submission("desk", Some("7"));
+        assert_eq!(one.suggested, submission("desk", Some("7")).suggested);
+        assert_ne!(one.suggested, submission("desk", Some("8")).suggested);
+        assert_ne!(one.suggested, submission("desk7", Some("")).suggested);
+        assert_eq!(one.key.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn without_a_key_every_submission_has_a_thread_and_a_key_of_its_own() {
+        let one = submission("desk", None);
+        let other = submission("desk", None);
+        assert_ne!(one.suggested, other.suggested);
+        assert_ne!(one.key, other.key);
+        assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
+        ThreadId::parse(&one.suggested.unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_wait_that_the_previous_attempt_has_reported_is_not_new() {
+        let wait = |target: &str| TreeWait {
+            thread: ThreadId::parse("sess-waits0001").unwrap(),
+            listener: ListenerName::parse("solo").unwrap(),
+            wait: WaitKind::Paused { target: target.to_owned() },
+        };
+        let mut waits = ReportedWaits::default();
+        waits.begin_attempt();
+        assert!(waits.add(&wait("all")));
+        waits.begin_attempt();
+        assert!(!waits.add(&wait("all")));
+        assert!(waits.add(&wait("solo")));
+
+        // An attempt that reached no pump finds no wait.
+        waits.begin_attempt();
+        waits.keep_earlier();
+        waits.begin_attempt();
+        assert!(!waits.add(&wait("all")));
+
+        // A wait that one attempt has not found is new when a later one finds it.
+        waits.begin_attempt();
+        waits.begin_attempt();
+        assert!(waits.add(&wait("all")));
+    }
+}
