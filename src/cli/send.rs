@@ -194,10 +194,11 @@ async fn send_each(
     }
 
     bar.finish_and_clear();
-    organism.close().await?;
+    let closed = organism.close().await;
     if let Some(fatal) = tally.fatal.take() {
         return Err(fatal.into());
     }
+    closed?;
     // No pump responded to any file of the last chunk, so the rest was not tried.
     tally.to_repeat += files.len() - sent_files;
     note!("{}", tally.summary(files.len()));

@@ -429,7 +429,7 @@ impl<'a> CallFold<'a> {
         let (Some(undo), Some(latest)) = (self.undo, latest) else { return Vec::new() };
         let threads: Vec<_> = self.threads.all.iter().map(|opened| &opened.thread).collect();
         let found = undo.archive.tree_records(undo.up_to).and_then(|records| {
-            let calls = calls_beneath(&records, &threads, latest);
+            let calls = calls_beneath(&records, &threads, Some(latest));
             let missing = || format!("the record of the run does not hold message {latest}");
             let (mut calls, up_to) = calls.ok_or_else(missing)?;
             complete(&undo, calls.as_mut_slice(), up_to)?;
@@ -549,7 +549,7 @@ impl<'a> CallFold<'a> {
         let can_undo = self.undo.is_some() && self.threads.undo.is_none();
         let is_undone = can_undo && self.definition.on_failure == FailurePolicy::Undo;
         let goal = self.definition.goals.last().filter(|_| self.threads.has_completed && is_undone);
-        let refusal = payloads::refusal_of(message);
+        let refusal = payloads::refusal_of(message).filter(|_| message.cause.is_none());
         let (Some(goal), Some(refusal)) = (goal, refusal) else { return Vec::new() };
         // The requests beside the output were not sent, so the core answers none of them.
         self.threads.requested.clear();

@@ -104,22 +104,25 @@ impl HandedOverAttempts {
 }
 
 /// Returns the calls in `threads` and in the threads beneath them, in the order of the requests.
-/// Also returns the position of the record that contains the message `until`. Reads no records
-/// after this record. Returns `None` if no record contains the message `until`.
+/// If `until` is given, reads no records after the one that contains this message. Also returns the
+/// position of the last record that was read. Returns `None` if there is no such record.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],
-    until: MessageId,
+    until: Option<MessageId>,
 ) -> Option<(Vec<NestedCall>, Position)> {
-    let holds = |record: &Record| {
+    let holds = |record: &Record, until: MessageId| {
         let mut accepted = record.facts.iter();
         accepted.any(|fact| matches!(fact, Fact::Accepted { message, .. } if message.id == until))
     };
 
-    let last = records.iter().position(holds)?;
+    let last = match until {
+        Some(until) => records.iter().position(|record| holds(record, until))?,
+        None => records.len().checked_sub(1)?,
+    };
     let up_to = records.get(last)?.position;
     let records = records.get(..=last)?;
 
@@ -332,7 +335,8 @@ mod tests {
             let mut before = vec![requested()];
             before.extend(facts);
             // The calls are read up to the record with a given message, here the request itself.
-            let (calls, _) = calls_beneath(&[record(1, before)], &[&thread()], call().0).unwrap();
+            let (calls, _) =
+                calls_beneath(&[record(1, before)], &[&thread()], Some(call().0)).unwrap();
             calls.into_iter().map(|call| call.was_handed_over).collect::<Vec<_>>()
         };
         assert_eq!(nested(Vec::new()), [false]);

@@ -116,7 +116,7 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
 
 /// Makes `value` the content of an element. If `value` has several entries, each entry becomes a
 /// child. The child has the name of the entry and the namespace of the element. Copies of elements
-/// become children as they are, but an `item` without a namespace gets that of the element.
+/// become children as they are, but an `item` of text without a namespace gets that of the element.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -131,7 +131,8 @@ fn with_content(element: Element, value: &ViewValue) -> Element {
         ViewValue::Elements(copies) => {
             let namespace = element.name.namespace.clone();
             copies.iter().cloned().fold(element, |element, mut copy| {
-                if copy.name == QName::new(None, ITEM) {
+                let is_text = copy.children().next().is_none();
+                if is_text && copy.name == QName::new(None, ITEM) {
                     copy.name.namespace.clone_from(&namespace);
                 }
                 element.with_child(copy)

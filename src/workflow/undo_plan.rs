@@ -33,21 +33,17 @@ pub fn planned_undo(
 ) -> Result<PlannedUndo, String> {
     let records = undo.archive.tree_records(undo.up_to)?;
     let runs = runs_of(request, messages);
-    let facts = || records.iter().flat_map(|record| &record.facts);
-    let threads = facts().filter_map(|fact| match fact {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let threads = facts.filter_map(|fact| match fact {
         Fact::ThreadOpened { thread, bound: Some(call), .. } if runs.contains(call) => Some(thread),
         _ => None,
     });
     let threads: Vec<&ThreadId> = threads.collect();
-    let mut accepted = facts().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(message.id),
-        _ => None,
-    });
-    let last = accepted.next_back();
-    let calls = last.and_then(|last| calls_beneath(&records, &threads, last));
-    let Some((mut calls, up_to)) = calls else { return Ok(PlannedUndo::default()) };
+    let calls = calls_beneath(&records, &threads, None);
+    let Some((mut calls, _)) = calls else { return Ok(PlannedUndo::default()) };
 
-    undo.mark_handed_over(&mut calls, up_to)?;
+    // Hand-overs to a busy listener may be recorded in other trees after the last record of this.
+    undo.mark_handed_over(&mut calls, undo.up_to)?;
     let (mut targets, left) = plan(&calls, undo.rules);
     targets.reverse();
     Ok(PlannedUndo { targets, left })

@@ -181,8 +181,10 @@ impl SubmissionProgress {
             return Err(error);
         }
 
+        // A pump that has served an attempt for long ends it in this way.
         let unavailable = self.unavailable.take();
-        if unavailable.as_ref().is_some_and(|why| !why.unsure) {
+        let was_served = unavailable.as_ref().is_some_and(|why| why.soon && why.unsure);
+        if !was_served {
             self.waits.keep_earlier();
         }
         self.retries.wait(unavailable).await
@@ -204,7 +206,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Keeps the reasons of the earlier attempt, because the present attempt reached no pump.
+    /// Keeps the reasons of the earlier attempt, because the present attempt may have reached no
+    /// pump.
     fn keep_earlier(&mut self) {
         self.current.append(&mut self.earlier);
     }
