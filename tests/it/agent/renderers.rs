@@ -323,23 +323,32 @@ fn a_fault_beside_the_reply_of_a_first_group_is_not_shown_since_the_tenth_versio
     }
 }
 
+/// The end of a call cancels its faults, too. They stay in the prompt then, on either machine.
 #[test]
 fn an_agent_on_another_machine_drops_the_same_faults() {
-    let (mut story, call) = question_thread();
-    first_of_a_group(&mut story, call);
-    let agent = listener("researcher");
-    let thread = thread(ROOT);
-    let view = Viewpoint {
-        agent: &agent,
-        thread: &thread,
-        call: CallId(call),
-        position: story.position(),
-        memory: MemoryScope::Thread,
-        version: RendererVersion::CURRENT,
-    };
-    let sent = transfer::encode_thread(&story.records, &agent, &thread);
-    let received = transfer::decode_thread(&sent, &thread).unwrap();
-    assert_eq!(history::of(&received, &view), history::of(&story.records, &view));
+    for has_reply in [true, false] {
+        let (mut story, call) = question_thread();
+        first_of_a_group(&mut story, call);
+        if !has_reply {
+            let facts = &mut story.records.last_mut().unwrap().facts;
+            facts.retain(|fact| matches!(fact, Fact::Disposed { .. }));
+        }
+
+        let agent = listener("researcher");
+        let thread = thread(ROOT);
+        let view = Viewpoint {
+            agent: &agent,
+            thread: &thread,
+            call: CallId(call),
+            position: story.position(),
+            memory: MemoryScope::Thread,
+            version: RendererVersion::CURRENT,
+        };
+        let sent = transfer::encode_thread(&story.records, &agent, &thread);
+        let received = transfer::decode_thread(&sent, &thread).unwrap();
+        let here = history::of(&story.records, &view);
+        assert_eq!(history::of(&received, &view), here, "with a reply: {has_reply}");
+    }
 }
 
 #[test]
