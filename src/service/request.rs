@@ -452,8 +452,8 @@ pub struct RetryRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Partition of the call's thread; `None` if the organism has one partition, or if the sender
-    /// does not know the partition. The organism then finds it.
+    /// Partition of the call's thread; `None` if the organism has a single pump. The client finds
+    /// the partition, because a signature names the thread.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
     /// Name that the sender claims to have. The pump ignores the claim. It records the name of the

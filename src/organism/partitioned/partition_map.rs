@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
 
 use super::PartitionStatus;
-use crate::ids::{MessageId, Position};
+use crate::ids::Position;
 use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
 use crate::organism::access::DeniedCaller;
@@ -19,7 +19,7 @@ use crate::organism::reload::SharedRules;
 use crate::pump::driver::WriteObstacle;
 use crate::service::{
     Error, PartitionUnavailable, PumpService, ResponseSender, ResultsRequest, ServiceRequest,
-    ServiceResponse, SubmitRequest, follow, response_queue,
+    ServiceResponse, SubmitRequest, follow,
 };
 
 /// The processes that run the pumps of the partitions, as far as this process knows them.
@@ -288,19 +288,7 @@ impl PartitionMap {
                 return self.follow_live(request, responses).await;
             }
             ServiceRequest::Status | ServiceRequest::Reload { .. } => return Ok(()),
-            ServiceRequest::Decide(decision) => {
-                let message = decision.message;
-                match decision.partition {
-                    Some(partition) => partition,
-                    None => match self.partition_of_held(message).await {
-                        Ok(partition) => partition,
-                        Err(why) => {
-                            responses.send(ServiceResponse::Unavailable(why)).await.ok();
-                            return Ok(());
-                        }
-                    },
-                }
-            }
+            ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
 
         self.pass_on(partition, request, responses).await
@@ -308,50 +296,6 @@ impl PartitionMap {
 
     fn count(&self) -> u32 {
         u32::try_from(self.all().len()).unwrap_or(1)
-    }
-
-    /// Finds the partition of the held call that `message` opened. Queries the pumps of all
-    /// partitions. Returns the first partition if no pump has the call, because any pump refuses
-    /// the decision and records the refusal. If a pump does not answer and no other pump has the
-    /// call, returns the reason.
-    async fn partition_of_held(&self, message: MessageId) -> Result<u32, PartitionUnavailable> {
-        let queries = (0..self.count()).map(async |partition| {
-            let is_held = self.is_held_in(partition, message).await;
-            is_held.map(|is_held| is_held.then_some(partition))
-        });
-        let mut unanswered = None;
-
-        for found in join_all(queries).await {
-            match found {
-                Ok(Some(partition)) => return Ok(partition),
-                Ok(None) => {}
-                Err(why) => unanswered = Some(why),
-            }
-        }
-
-        unanswered.map_or(Ok(0), Err)
-    }
-
-    /// Whether the pump of a partition has the held call that `message` opened. Returns the reason
-    /// if the pump does not answer.
-    async fn is_held_in(
-        &self,
-        partition: u32,
-        message: MessageId,
-    ) -> Result<bool, PartitionUnavailable> {
-        let (responses, mut received) = response_queue();
-        let query = ServiceRequest::HeldThread { message, partition };
-        let passed = self.pass_on(partition, query, &responses).await;
-
-        match (passed, received.try_recv()) {
-            (_, Some(ServiceResponse::HeldThread(thread))) => Ok(thread.is_some()),
-            // The decision itself was not sent.
-            (_, Some(ServiceResponse::Unavailable(why))) => {
-                Err(PartitionUnavailable { unsure: false, ..why })
-            }
-            (Err(error), _) => Err(PartitionUnavailable::lasting(error.to_string())),
-            (Ok(()), _) => Err(PartitionUnavailable::lasting("its pump did not answer")),
-        }
     }
 
     /// Sends a request to the pump of a partition, in this process or elsewhere.
