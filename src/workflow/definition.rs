@@ -373,3 +373,51 @@ impl DelegatedRoles {
         }
     }
 }
+
+/// Definitions of workflows for unit tests. All settings have their simplest values.
+#[cfg(test)]
+pub mod examples {
+    use super::*;
+
+    pub fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    pub fn placed<T>(value: T) -> Placed<T> {
+        Placed::new(value, PlaceId::default())
+    }
+
+    /// Makes a goal with two attempts.
+    pub fn goal(id: &str, form: GoalForm) -> GoalDefinition {
+        GoalDefinition {
+            id: placed(GoalId::parse(id).unwrap()),
+            form,
+            needs: None,
+            context: None,
+            output: GoalOutput::Text,
+            retry: 1,
+            on_failure: None,
+            timeout: None,
+            budget: Budget::default(),
+            budget_place: PlaceId::default(),
+            supervision: None,
+            roles: None,
+        }
+    }
+
+    /// Makes the workflow `flow`, which stops when a goal fails.
+    pub fn workflow(goals: Vec<GoalDefinition>) -> WorkflowDefinition {
+        WorkflowDefinition {
+            name: placed(name("flow")),
+            description: String::new(),
+            input: WorkflowInput::Types(ShortType::Fields(Vec::new())),
+            output: WorkflowOutput::LastGoal,
+            peers: Vec::new(),
+            on_failure: FailurePolicy::Stop,
+            report_to: None,
+            timeout: None,
+            budget: Budget::default(),
+            goals,
+        }
+    }
+}

@@ -677,24 +677,16 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
-    use crate::contract::{Budget, Contract, Role, run_definition_name};
+    use crate::contract::{Contract, Role, run_definition_name};
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
-    use crate::schema::ShortType;
     use crate::system;
     use crate::thread::UncountedTotal;
+    use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
-        AskForm, FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget,
-        IdentifiedDefinition, Mapping, PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
+        AskForm, FailurePolicy, GoalForm, GoalOutput, GoalTarget, IdentifiedDefinition, Mapping,
+        compile,
     };
-
-    fn placed<T>(value: T) -> Placed<T> {
-        Placed::new(value, PlaceId::default())
-    }
-
-    fn name(text: &str) -> ListenerName {
-        ListenerName::parse(text).unwrap()
-    }
 
     fn handler(timeout: Option<Duration>) -> WorkflowHandler {
         handler_under(timeout, &Contracts::default())
@@ -717,32 +709,7 @@ mod tests {
 
     /// Creates a workflow with one goal, which has two attempts.
     fn definition(form: GoalForm) -> WorkflowDefinition {
-        let goal = GoalDefinition {
-            id: placed(GoalId::parse("draft").unwrap()),
-            form,
-            needs: None,
-            context: None,
-            output: GoalOutput::Text,
-            retry: 1,
-            on_failure: None,
-            timeout: None,
-            budget: Budget::default(),
-            budget_place: PlaceId::default(),
-            supervision: None,
-            roles: None,
-        };
-        WorkflowDefinition {
-            name: placed(name("flow")),
-            description: String::new(),
-            input: WorkflowInput::Types(ShortType::Fields(Vec::new())),
-            output: WorkflowOutput::LastGoal,
-            peers: Vec::new(),
-            on_failure: FailurePolicy::Stop,
-            report_to: None,
-            timeout: None,
-            budget: Budget::default(),
-            goals: vec![goal],
-        }
+        workflow(vec![goal("draft", form)])
     }
 
     fn handler_of(definition: WorkflowDefinition, contracts: &Contracts) -> WorkflowHandler {

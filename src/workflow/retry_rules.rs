@@ -135,38 +135,11 @@ pub(super) fn addressed_once(
 
 #[cfg(test)]
 mod tests {
+    use super::super::definition::examples::{goal, name, placed, workflow};
     use super::super::definition::{
-        FailurePolicy, GoalCondition, GoalDefinition, GoalId, GoalOutput, GoalTarget, LoopEnd,
-        PlaceId, Placed, Supervision, WorkflowInput, WorkflowOutput,
+        GoalCondition, GoalDefinition, GoalTarget, LoopEnd, Supervision,
     };
     use super::*;
-    use crate::contract::Budget;
-    use crate::schema::ShortType;
-
-    fn name(text: &str) -> ListenerName {
-        ListenerName::parse(text).unwrap()
-    }
-
-    fn placed<T>(value: T) -> Placed<T> {
-        Placed::new(value, PlaceId::default())
-    }
-
-    fn goal(id: &str, form: GoalForm, supervision: Option<Supervision>) -> GoalDefinition {
-        GoalDefinition {
-            id: placed(GoalId::parse(id).unwrap()),
-            form,
-            needs: None,
-            context: None,
-            output: GoalOutput::Text,
-            retry: 1,
-            on_failure: None,
-            timeout: None,
-            budget: Budget::default(),
-            budget_place: PlaceId::default(),
-            supervision,
-            roles: None,
-        }
-    }
 
     /// Creates a workflow with two goals. `lead` supervises the first goal, and judges the second
     /// goal, which is a loop.
@@ -182,21 +155,9 @@ mod tests {
         let judge = GoalCondition::Judge { agent: placed(name("lead")), prompt: prompt() };
         let members = Vec::new();
         let work = GoalForm::Loop { members, until: judge, max: 1, at_max: LoopEnd::Fail };
-        WorkflowDefinition {
-            name: placed(name("flow")),
-            description: String::new(),
-            input: WorkflowInput::Types(ShortType::Fields(Vec::new())),
-            output: WorkflowOutput::LastGoal,
-            peers: Vec::new(),
-            on_failure: FailurePolicy::Stop,
-            report_to: None,
-            timeout: None,
-            budget: Budget::default(),
-            goals: vec![
-                goal("draft", GoalForm::Run(target), Some(supervision)),
-                goal("work", work, None),
-            ],
-        }
+        let draft = goal("draft", GoalForm::Run(target));
+        let draft = GoalDefinition { supervision: Some(supervision), ..draft };
+        workflow(vec![draft, goal("work", work)])
     }
 
     fn run(goal: usize, kind: RunKind) -> GoalRun {
