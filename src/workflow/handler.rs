@@ -881,7 +881,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_record_decides_about_no_earlier_message() {
+    fn a_later_record_decides_about_later_messages_alone() {
         let before = handler(None);
         let after = handler_under(None, &once_contracts());
         let timed_out = "thread_id=\"sess-aaaaaaaa.draft\" status=\"failed\"";
@@ -892,6 +892,10 @@ mod tests {
         messages[5] = core(4, "thread-result", timed_out, "<system-error code=\"timeout\"/>");
         let retried = handle(&after, &messages, 2).unwrap().concat();
         assert!(retried.contains("suggested_sub_id=\"draft"), "{retried}");
+
+        messages[5] = core(10, "thread-result", timed_out, "<system-error code=\"timeout\"/>");
+        let failed = handle(&after, &messages, 1).unwrap().concat();
+        assert!(failed.starts_with("<flow-failed"), "{failed}");
     }
 
     #[test]
