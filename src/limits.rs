@@ -531,8 +531,8 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Number of waiting calls that the web view can skip before a page of the list of waiting calls. A
-/// later part of the list cannot be shown.
+/// Maximum number of waiting calls that may come before a page of the list of waiting calls in the
+/// web view. The web view cannot show the calls after that page.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;

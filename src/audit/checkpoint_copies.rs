@@ -216,8 +216,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the newer copies that contradict the journal's records. Each call returns only the
-    /// differences that [`CopyEvidence::compare_later`] has found since the previous call.
+    /// Returns the copies that are newer than the journal's last checkpoint and contradict the
+    /// journal's records. Each call returns only the differences that
+    /// [`CopyEvidence::compare_later`] has found since the previous call.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }

@@ -28,7 +28,7 @@ use pipes::PipedProgram;
 /// [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// Interval at which the kit repeats a delivery until a program on NATS accepts it.
+/// Interval at which the check repeats a delivery until a program on NATS accepts it.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload with which a listener is tested.
@@ -174,8 +174,8 @@ impl ConformanceCheck {
     }
 }
 
-/// A program under test. The host does not restart the program after an exit, so the kit notices an
-/// unexpected exit and fails the check.
+/// A program under test. The host does not restart the program after an exit, so the check notices
+/// an unexpected exit and fails the check.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -336,9 +336,9 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to the first request that the program gets. A child process is tested in
-    /// two steps. The kit first sends the request to a separate process over pipes alone, without a
-    /// host. If this process writes anything else instead of an answer, the kit reports the text.
-    /// Then the kit sends the request through the host.
+    /// two steps. The check first sends the request to a separate process over pipes alone, without
+    /// a host. If this process writes anything else instead of an answer, the check reports the
+    /// text. Then the check sends the request through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,

@@ -1,4 +1,4 @@
-//! Keeps the index of a pump's journal up to date, on a thread of its own.
+//! Keeps the index of a pump's journal up to date, on an OS thread of its own.
 //!
 //! The pump never waits for this thread and never learns of its failures. The thread has a low
 //! priority, so that it takes little processor time from the pump on a machine that is fully busy.

@@ -362,7 +362,7 @@ fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
     mark
 }
 
-/// Runs the pump on a thread of its own, because every step waits for the disk.
+/// Runs the pump on an OS thread of its own, because every step waits for the disk.
 fn run_pump(
     pump: Pump,
     running: watch::Sender<()>,

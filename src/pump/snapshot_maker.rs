@@ -1,4 +1,4 @@
-//! Makes snapshots of the state beside a running pump, on a thread of its own.
+//! Makes snapshots of the state beside a running pump, on an OS thread of its own.
 //!
 //! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, beginning
 //! with the earlier snapshot. From the pump it gets only the positions of checkpoints, so it never

@@ -119,7 +119,7 @@ pub struct GoalDefinition {
     /// this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
     pub output: GoalOutput,
-    /// Maximum number of further attempts after a failure of the goal.
+    /// Maximum number of further runs of the goal after a failure.
     pub retry: u32,
     pub on_failure: Option<FailurePolicy>,
     /// Time limit of one run of the goal; `None` if the goal sets no limit.

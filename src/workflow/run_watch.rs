@@ -45,7 +45,7 @@ pub struct RunWatch<'a> {
     has_begun: bool,
     /// Messages that the thread had before the run. They are needed only if the run is a retry.
     earlier: Vec<Arc<Message>>,
-    /// Data for the undo of the runs before a retry. `None` if the run is no retry.
+    /// Data for undoing the earlier runs that this run retries. `None` if this run is no retry.
     undo: Option<UndoSource<'a>>,
     has_earlier_rules: bool,
 }

@@ -274,8 +274,9 @@ fn form(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Names the elements of the agent's payloads whose content is any XML. Writes nothing if there are
-/// no such elements. The other values may contain raw special characters.
+/// Tells the agent in which elements of its payloads special characters must be escaped: in those
+/// whose content is any XML. Writes nothing if there are no such elements. In all other elements,
+/// the agent writes special characters raw.
 fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     let words = vocabulary.tools().chain(vocabulary.own()).chain(vocabulary.finals());
     let names: BTreeSet<&String> = words.flat_map(|word| &word.markup).collect();

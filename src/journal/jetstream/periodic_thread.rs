@@ -1,4 +1,4 @@
-//! Runs a task again and again, at a fixed interval, on a thread of its own.
+//! Runs a task again and again, at a fixed interval, on an OS thread of its own.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;

@@ -44,8 +44,8 @@ pub enum RepairSource {
     Stream,
 }
 
-/// A repair of a stream. A note in the state directory contains this value. The note is written
-/// before the repair begins, and is removed once the repair is recorded.
+/// A repair of a stream. While the repair is under way, a file in the state directory contains this
+/// value: the file is written before the repair begins, and removed once the repair is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,

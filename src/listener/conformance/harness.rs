@@ -17,7 +17,7 @@ use crate::limits;
 use crate::listener::NatsEndpoint;
 use crate::nats;
 
-/// The connection between the kit and the program under test.
+/// The connection between the check and the program under test.
 #[derive(Debug, Clone)]
 pub enum HarnessTransport {
     /// The program is a child process.
@@ -189,13 +189,14 @@ impl Drop for NatsProgram {
     }
 }
 
-/// Environment variables that make a program flush its output by itself. The kit removes them from
-/// the program's environment. Otherwise, a program could pass the checks in its author's shell, and
-/// then hang in an organism whose config does not set the variables in `env`.
+/// Environment variables that make a program flush its output by itself. The check removes them
+/// from the program's environment. Otherwise, a program could pass the checks in its author's
+/// shell, and then hang in an organism whose config does not set the variables in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
-/// Returns the settings with which the program runs as a child process. The host does not restart
-/// the process after an exit, so the kit notices an unexpected exit and fails the check.
+/// Returns the settings with which the host runs the tested program as a child process. With these
+/// settings, the host does not restart the program after an exit: a restart would hide an
+/// unexpected exit from the check, which must fail then.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();

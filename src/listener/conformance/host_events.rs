@@ -6,7 +6,7 @@ use crate::bus::{Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 
-/// An event that the kit's host reports about the program under test.
+/// An event that the host of the check reports about the program under test.
 #[derive(Debug)]
 pub(super) enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),

@@ -15,14 +15,14 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Number of bytes that the kit adds to a request, so that the request is larger than the capacity
-/// of a pipe.
+/// Number of bytes that the check adds to a request, so that the request is larger than the
+/// capacity of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
 /// Interval at which the conformance kit checks whether the program under test has read a piece of
 /// a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A program under test that the kit reaches over pipes alone, without a host.
+/// A program under test that the check reaches over pipes alone, without a host.
 pub(super) struct PipedProgram<'t> {
     process: DirectProcess,
     patience: Duration,
@@ -143,7 +143,7 @@ impl<'t> PipedProgram<'t> {
         written.map_err(|_| format!("did not read its input within {:?}", self.patience))
     }
 
-    /// Waits until the program has read all bytes that the kit wrote to it.
+    /// Waits until the program has read all bytes that the check wrote to it.
     async fn until_read(&self) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         while !self.process.has_read_all() {

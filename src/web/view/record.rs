@@ -88,8 +88,9 @@ impl RecordProver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a proof of all journals in a thread of its own. Does nothing if a proof is under way,
-    /// if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists yet.
+    /// Begins a proof of all journals, on an OS thread of its own. Does nothing if a proof is under
+    /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists
+    /// yet.
     pub fn begin(self: &Arc<Self>) {
         let mut journals = partitions_in(&self.data).into_iter();
         if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {

@@ -59,10 +59,10 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that a verifier accepted, or that needs no verification. An output for one
-    /// item goes to the goal's supervisor or, without a supervisor, counts at once. Any other
-    /// output counts at once as a result of the goal, because the supervisor judges only the output
-    /// of the whole goal.
+    /// Handles an output that a verifier accepted, or that needs no verification. In an `each`
+    /// goal, the supervisor judges the output of each item, so an item's output goes to the
+    /// supervisor now; without a supervisor, it is accepted. In any other goal, the supervisor
+    /// judges the output of the whole goal, so this output first becomes the result of its part.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),

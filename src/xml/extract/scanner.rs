@@ -34,7 +34,8 @@ pub(super) enum DraftItem {
     Action(Element),
     Broken(RawFinding),
     Unknown(QName),
-    /// A closed element whose bare name the agent does not know.
+    /// A closed element that is no action of the agent, and whose name has no namespace (no prefix,
+    /// or a prefix that is not bound). It is reported to the agent, and is not executed.
     UnknownElement {
         name: String,
         note: RawFinding,

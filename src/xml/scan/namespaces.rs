@@ -55,7 +55,8 @@ impl<'a> NamespaceTable<'a> {
         self.bindings.truncate(self.marks.pop().unwrap_or_default());
     }
 
-    /// Binds `prefix` by the declaration `xmlns…="…"`.
+    /// Binds `prefix` to the namespace in the value of `at`, an `xmlns` attribute. The empty prefix
+    /// stands for the default namespace.
     pub fn declare(&mut self, prefix: &'a str, at: &TagAttribute<'a>) -> Result<(), ScanViolation> {
         let wrong = |message: &str| Err(ScanViolation::form(at.offset, message));
         let uri = unescape_attribute(at.value).unwrap_or(Cow::Borrowed(at.value));
