@@ -56,6 +56,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "a spawned thread that still ran at a turn ends in a fork there",
     ),
     ("repeat-an-effect-in-a-fork", "no call of a fork that its source has reaches a listener"),
+    (
+        "start-a-leg-beside-a-recorded-reply",
+        "a leg that the source of a fork cancelled waits for the reply that cancelled it",
+    ),
     ("pause-only-in-memory", "a pause also covers the calls of trees outside memory"),
     ("count-the-time-of-a-pause", "no time of a pause counts against undelivered calls"),
     ("deliver-before-durable", "record first, then deliver"),

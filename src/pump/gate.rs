@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{self, Payload, Refusal, RefusalRule};
-use crate::ids::{ListenerName, PayloadName};
+use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::schema::Schemas;
@@ -327,6 +327,13 @@ impl Gate {
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive: None, inner: None })
     }
+}
+
+/// Returns the digest of the payload in `text`: the digest of its root element, without any text
+/// around it. Returns `None` if the text breaks a rule that holds under every config.
+pub fn payload_digest(text: &[u8]) -> Option<Digest> {
+    let scanned = scan(text).ok()?;
+    text.get(scanned.root).map(Digest::of)
 }
 
 /// Applies the rules that concern only the text: its size, its encoding, its form, and its single

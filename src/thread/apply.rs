@@ -56,7 +56,7 @@ impl State {
             Fact::ThreadOpened { thread, by, bound, allotment } => {
                 home.open_thread(thread, by, *bound, *allotment);
             }
-            Fact::Forked { .. } => home.fork(time, fact),
+            Fact::Forked { .. } => home.fork(time, self.core_version, fact),
             Fact::Reopened(call) => home.reopen(call),
             Fact::Retried { message, retry } => {
                 home.retried.insert(*message, *retry);

@@ -12,11 +12,16 @@ use super::small_map::SmallSet;
 use super::state::{ByListener, State, Thread, Tree};
 use super::{
     Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, InheritedAllotment, ReopenedCall,
-    ReopenedNames,
+    ReopenedNames, reopened_id,
 };
 use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+
+/// First core version in which a fork counts only its own threads against the limits of threads and
+/// children. In earlier versions, the threads of its source counted, too, except for the children
+/// of the root thread.
+const OWN_COUNTS_SINCE: u32 = 61;
 
 /// The origin of a fork: a message in another tree, with the record that contains the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +69,10 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The reopened call to which the thread is bound: when this call closes, the thread is
-    /// cancelled. `None` if the thread is not bound.
+    /// The call to which the thread is bound: when this call closes, the thread is cancelled. The
+    /// id is the one that the call gets in the fork when the fork reopens it. If the fork does not
+    /// reopen the call, the call is not open in the fork, so the thread has ended there. `None` if
+    /// the thread is not bound.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
@@ -178,18 +185,12 @@ pub struct TreeLineage {
 
 impl State {
     /// Returns the threads that a fork takes over from the tree `source`, in sorted order. `fork`
-    /// is the root of the fork, `at` is the time at which the fork's history ends, and `reopened`
-    /// are the calls that the fork reopens.
+    /// is the root of the fork, and `at` is the time at which the fork's history ends.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
-        reopened: &[ReopenedCall],
         at: Time,
     ) -> Vec<InheritedThread> {
-        let bound = |thread: &Thread| {
-            let own = reopened.iter().find(|own| Some(own.source) == thread.bound)?;
-            Some(own.call)
-        };
         // The limits of a fork's root come from the config or the operator, never from the source.
         let allotment = |id: &ThreadId, thread: &Thread| {
             let allotted = thread.allotted.as_deref().filter(|_| !id.is_root());
@@ -202,7 +203,7 @@ impl State {
                 by: thread.by.clone(),
                 seq: thread.seq,
                 result: thread.result,
-                bound: bound(thread),
+                bound: thread.bound.map(|call| CallId(reopened_id(fork, call.0))),
                 shown: thread.shown.clone(),
                 allotment: allotment(id, thread),
             })
@@ -213,8 +214,9 @@ impl State {
 
 impl Tree {
     /// Makes this tree a fork that begins at `time`, as `fact` describes it. The fork's root thread
-    /// belongs to the client that `fact` names. Does nothing if `fact` does not begin a fork.
-    pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
+    /// belongs to the client that `fact` names. `core_version` is the version of the core that
+    /// recorded the fork. Does nothing if `fact` does not begin a fork.
+    pub(super) fn fork(&mut self, time: Time, core_version: u32, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
             return;
@@ -243,6 +245,9 @@ impl Tree {
         });
         let lineage = TreeLineage { source: source.clone(), live: live.clone() };
         self.lineage = Some(Box::new(lineage));
+        if core_version >= OWN_COUNTS_SINCE {
+            self.renew(time);
+        }
     }
 }
 
@@ -253,6 +258,24 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> SmallSet<St
 }
 
 impl Record {
+    /// Returns the source of the fork that begins with this record. Returns `None` if the record
+    /// begins no fork.
+    pub fn fork_source(&self) -> Option<&ForkSource> {
+        self.facts.iter().find_map(|fact| match fact {
+            Fact::Forked { source, .. } => Some(source),
+            _ => None,
+        })
+    }
+
+    /// Returns the ids that the messages and calls of the source have in the fork that begins with
+    /// this record. Empty if the record begins no fork.
+    pub fn reopened_names(&self) -> ReopenedNames {
+        ReopenedNames::of(self.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some(&**call),
+            _ => None,
+        }))
+    }
+
     /// Converts a record of the source into a record of the fork's history. Thread ids get `root`
     /// in place of the root of the source. Ids of reopened messages and calls are replaced as
     /// `names` states.
@@ -273,8 +296,16 @@ impl Record {
                         names.rename_opening(opening, root);
                     }
                 }
-                Fact::ThreadOpened { thread, .. } | Fact::Window { thread, .. } => rename(thread),
-                _ => {}
+                Fact::ThreadOpened { thread, bound, .. } => {
+                    rename(thread);
+                    *bound = bound.map(|call| names.call(call));
+                }
+                Fact::Window { thread, .. } => rename(thread),
+                _ => {
+                    if let Some(call) = call_of(fact) {
+                        *call = names.call(*call);
+                    }
+                }
             }
         }
         self
@@ -298,5 +329,25 @@ impl Record {
             });
         }
         self
+    }
+}
+
+/// Returns the call that a fact is about, if the fact has the id of a call and neither a message
+/// nor a thread.
+fn call_of(fact: &mut Fact) -> Option<&mut CallId> {
+    match fact {
+        Fact::OutcomeReceived { call, .. }
+        | Fact::AttemptFailed { call, .. }
+        | Fact::HandedOver { call, .. }
+        | Fact::NotTaken { call, .. }
+        | Fact::CallClosed { call, .. }
+        | Fact::Waiting { call, .. }
+        | Fact::WaitEnded { call }
+        | Fact::TimerSet { call, .. }
+        | Fact::Charged { call, .. }
+        | Fact::Used { call, .. }
+        | Fact::Held { call, .. }
+        | Fact::Released { call, .. } => Some(call),
+        _ => None,
     }
 }

@@ -130,7 +130,9 @@ impl ReopenedNames {
         }
     }
 
-    fn call(&self, call: CallId) -> CallId {
+    /// Returns the id in the fork of the call `call` of the source. A call that the fork does not
+    /// reopen keeps its id.
+    pub(super) fn call(&self, call: CallId) -> CallId {
         CallId(self.0.get(&call.0).copied().unwrap_or(call.0))
     }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::{Call, Hold, Opener, State, Tree};
 use crate::clock::Time;
 use crate::ids::{MessageId, ScheduleName, ThreadId, TimerId};
 
@@ -43,11 +43,14 @@ pub struct ScheduledRun {
 }
 
 impl State {
-    /// Whether a run is open: its request is not sent yet, or a call of its tree is open.
+    /// Whether a run is open: its request is not sent yet, or a call of its tree is open. A
+    /// question to a person does not count once the call that sent it has closed, because the run
+    /// does not wait for the answer.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         // A run whose tree has left memory has no open call: the tree of an open run stays.
         let tree = self.trees.resident(&run.thread);
-        !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
+        let is_open = |tree: &Tree| tree.open_calls().any(|call| !tree.is_left_question(call));
+        !run.is_sent || tree.is_some_and(is_open)
     }
 
     /// Returns the run whose request will be sent into `thread`; `None` if there is no such run, or
@@ -108,6 +111,17 @@ impl State {
     pub(super) fn drop_scheduled_run(&mut self, schedule: &ScheduleName, request: MessageId) {
         if let Some(planned) = self.schedules.get_mut(schedule) {
             planned.runs.retain(|run| run.request != request);
+        }
+    }
+}
+
+impl Tree {
+    /// Whether an open call is a question to a person, and the call that sent it has closed.
+    fn is_left_question(&self, call: &Call) -> bool {
+        let is_question = call.held.is_some_and(|held| held.hold == Hold::Answer);
+        match &call.opening.opener {
+            Opener::Call { call: sender, .. } => is_question && self.call(*sender).is_none(),
+            Opener::Client { .. } => false,
         }
     }
 }

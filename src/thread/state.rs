@@ -132,8 +132,8 @@ pub struct Tree {
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// Usage of the tree when its budget counts were last reset; `None` before the first reset. A
-    /// further request of a client in the same tree resets the counts. Boxed, because most trees
-    /// have a single request, and thus no reset.
+    /// further request of a client in the same tree resets the counts, and so does the beginning of
+    /// a fork. Boxed, because most trees have a single request, and thus no reset.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.

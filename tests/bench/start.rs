@@ -265,6 +265,7 @@ impl Relay {
             target: Target::New { suggested },
             key: None,
             payload: Ok(self.start.clone()),
+            refused_digest: None,
             trace: None,
             begun: None,
         })));

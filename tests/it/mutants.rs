@@ -142,6 +142,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::forks::a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls",
     ),
     (
+        "start-a-leg-beside-a-recorded-reply",
+        "pump::fork_groups::a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group",
+    ),
+    (
         "count-the-time-of-a-pause",
         "pump::pauses::no_time_counts_against_a_call_that_waits_for_an_absent_listener",
     ),

@@ -19,6 +19,7 @@ mod driver;
 mod durable;
 mod failures;
 mod fairness;
+mod fork_groups;
 mod forks;
 mod forward;
 mod full_disk;

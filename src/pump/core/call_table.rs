@@ -185,7 +185,9 @@ impl Core {
         self.timeouts.disarm(call);
         self.holds.remove(call);
         self.timed.remove(call);
-        self.budgets.release_turn(&thread.root(), call);
+        let root = thread.root();
+        self.recorded.forget(&root, call);
+        self.budgets.release_turn(&root, call);
         self.scheduler.close(call, &listener, &thread, working.is_some());
         working
     }

@@ -1,13 +1,15 @@
 //! Repeated client keys. A client may repeat a submission with the same client key and the same
 //! payload. The repeated submission starts nothing. Its client gets the receipt of the earlier
-//! submission.
+//! submission, also if the present config refuses the payload.
+
+use std::time::Duration;
 
 use super::Core;
 use super::event::{Receipt, Submission};
 use super::refusals::refusal_of;
 use crate::clock::Time;
 use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::{CallId, ListenerName};
+use crate::ids::ListenerName;
 use crate::mutant::mutant;
 use crate::thread::KeyUse;
 
@@ -26,8 +28,12 @@ impl Core {
         let used = self
             .use_of_key(submission)
             .filter(|used| !self.has_expired(used, &submission.client, time));
-        let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
-        if checked.payload().digest == used.digest {
+        let Some(used) = used else { return Ok(None) };
+        let digest = match &submission.payload {
+            Ok(checked) => Some(checked.payload().digest),
+            Err(_) => submission.refused_digest,
+        };
+        if digest == Some(used.digest) {
             let thread = used.thread.clone();
             let calls = used.calls.clone();
             let held = self.awaits_approval(&calls);
@@ -35,7 +41,11 @@ impl Core {
         }
 
         let message = "this key was used for another payload; use a new key";
-        Err(refusal_of(RefusalRule::KeyReused, message, checked))
+        match &submission.payload {
+            Ok(checked) => Err(refusal_of(RefusalRule::KeyReused, message, checked)),
+            // The refusal of the gate comes first.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Returns the earlier submission that used the client key of `submission`. Returns `None` if
@@ -46,14 +56,21 @@ impl Core {
     }
 
     /// Whether a client key has expired. A key expires when it is older than the time for which the
-    /// client's keys are kept, and no call of its submission is open any more. A key with an open
-    /// call does not expire, so that a retry never starts the same work in parallel.
+    /// client's keys are kept, and no call of its tree is open any more. A key with an open call in
+    /// its tree does not expire, so that a retry never starts the same work in parallel. The call
+    /// may be in a thread that outlives the call of the submission.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
-        let contract = self.contracts.get(client);
-        let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
-        let is_open = |call: &CallId| self.state.calls.contains_key(call);
-        let is_in_use = used.calls.iter().any(is_open) && !mutant("expire-a-key-in-use");
+        let Some(kept) = self.time_of_keys(client) else { return false };
+        let tree = self.state.tree(&used.thread);
+        let is_in_use = tree.is_some_and(|tree| !tree.calls.is_empty());
+        let is_in_use = is_in_use && !mutant("expire-a-key-in-use");
         !is_in_use && self.state.key_age(used, time) >= kept
+    }
+
+    /// Returns the time for which the keys of `client` are kept. Returns `None` if they do not
+    /// expire.
+    pub(super) fn time_of_keys(&self, client: &ListenerName) -> Option<Duration> {
+        self.contracts.get(client).and_then(|client| client.keys_for)
     }
 
     /// Whether the config limits the time for which the keys of at least one client are kept.

@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
-use crate::xml::scan::scan;
+use crate::xml::scan::{attributes, scan};
 
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
@@ -37,6 +37,24 @@ impl CallResult {
         let part = |c: Checked| (MessageKind::Reply, c.name().clone(), c.payload().clone());
         let payloads = payloads.into_iter().map(part).collect();
         Self { how: Closing::Completed, undelivered: Disposition::Late, payloads }
+    }
+
+    /// Makes the result of a forwarded call from the results of all its peers, whatever their
+    /// order. If no peer replied, the call ends as completed if no peer failed, as cancelled if all
+    /// failures are cancellations, and otherwise as failed.
+    fn forwarded(payloads: Vec<(MessageKind, PayloadName, Payload)>) -> Self {
+        let undelivered = Disposition::Late;
+        let mut result = Self { how: Closing::Completed, undelivered, payloads };
+        if result.has_reply() {
+            return result;
+        }
+
+        let is_fault = |(_, name, _): &&(MessageKind, PayloadName, Payload)| *name.local != *"ack";
+        let mut faults = result.payloads.iter().filter(is_fault).map(|(.., payload)| payload);
+        let Some(first) = faults.next() else { return result };
+        let is_cancelled = is_cancellation(first) && faults.all(is_cancellation);
+        result.how = if is_cancelled { Closing::Cancelled } else { Closing::Failed };
+        result
     }
 
     pub fn has_reply(&self) -> bool {
@@ -184,7 +202,7 @@ impl Core {
         }
 
         if closed.opening.forward {
-            return Some((opener, self.forwarded(step, &closed, opener, result.how)?));
+            return Some((opener, self.forwarded(step, &closed, opener)?));
         }
 
         self.wake(step, opener);
@@ -198,7 +216,6 @@ impl Core {
         step: &mut Step,
         closed: &ClosingCall,
         opener: CallId,
-        how: Closing,
     ) -> Option<CallResult> {
         let open = self.state.call(opener)?;
         let group = closed.opening.group.map_or(closed.id, |(group, _)| group);
@@ -216,9 +233,7 @@ impl Core {
             payloads.push((part.kind, part.name.clone(), part.payload.clone()));
         }
 
-        let replied = payloads.iter().any(|(kind, ..)| *kind == MessageKind::Reply);
-        let how = if replied { Closing::Completed } else { how };
-        Some(CallResult { how, undelivered: Disposition::Late, payloads })
+        Some(CallResult::forwarded(payloads))
     }
 
     fn about(&self, call: CallId) -> Option<ClosingCall> {
@@ -424,6 +439,12 @@ impl Core {
         let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Late);
     }
+}
+
+/// Whether a system payload of a result states that the call was cancelled.
+fn is_cancellation(fault: &Payload) -> bool {
+    let code = ErrorCode::Cancelled.code();
+    attributes(fault.as_str()).iter().any(|(name, value)| *name == "code" && **value == *code)
 }
 
 /// Returns the `thread-result` that another thread gets for a closed call. If the call is one of

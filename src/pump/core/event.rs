@@ -42,6 +42,10 @@ pub struct Submission {
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
+    /// Digest of the payload's root element, if the submission has a key and the gate refused the
+    /// payload. An earlier config may have accepted the same payload with the same key. `None` for
+    /// an accepted payload, and for a text without exactly one well-formed root element.
+    pub refused_digest: Option<Digest>,
     /// Trace context that the client sent with the payload; `None` if it sent none.
     pub trace: Option<TraceParent>,
     /// Trace that begins with this submission if the thread belongs to no trace. `None` if tracing
@@ -152,7 +156,14 @@ pub enum Event {
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
     /// The search for the result of a call in the source of a fork has ended. `result` is `None` if
-    /// the source has no result for the call.
+    /// the source has no result for the call. What follows may have to wait for other calls of the
+    /// fork.
+    Searched {
+        call: CallId,
+        result: Option<CallRecollection>,
+    },
+    /// The result of a search takes effect at once, as a record states. Only a replay makes this
+    /// event; a running pump gets an [`Event::Searched`] instead.
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,
@@ -309,7 +320,8 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
     /// recorded for this call. Recorded events take effect one after another in the order of the
-    /// source. Each takes effect as soon as all open calls of the fork wait.
+    /// source. Each takes effect as soon as all open calls of the fork wait. If the call was kept
+    /// back because the source has no result for it, the call may start now.
     Recorded {
         call: CallId,
     },
@@ -372,7 +384,7 @@ pub enum Effect {
         ticket: Uuid,
         ruling: OperatorRuling,
     },
-    /// Starts a search in the source of a fork for the result of a call. [`Event::Recalled`]
+    /// Starts a search in the source of a fork for the result of a call. [`Event::Searched`]
     /// reports the end of the search.
     Recall(RecallOrder),
     /// Reports whether a model call may send its request.

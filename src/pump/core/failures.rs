@@ -94,7 +94,11 @@ impl Core {
         };
 
         match failure {
-            AttemptFailure::Model { passing: false, .. } | AttemptFailure::Refused { .. } => {
+            // The handler may have acted before it gave an answer that cannot be read, and the same
+            // request would probably get the same answer.
+            AttemptFailure::Model { passing: false, .. }
+            | AttemptFailure::Refused { .. }
+            | AttemptFailure::Garbage { .. } => {
                 self.fail_for_good(step, call, code, &text, Disposition::Failed);
             }
             _ => self.fail_with(step, call, code, &text, Disposition::Failed),
@@ -202,7 +206,7 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
         AttemptFailure::Unreachable { .. } => "it cannot be reached",
         AttemptFailure::Lost { .. } => LOST,
         AttemptFailure::Refused { .. } => "it refused the request",
-        AttemptFailure::Garbage { .. } => "its answer cannot be read",
+        AttemptFailure::Garbage { .. } => "it gave no answer that can be read",
         AttemptFailure::CutShort { .. } => "its model's answer cannot be taken",
         AttemptFailure::Model { .. } => "its model call came to nothing",
         AttemptFailure::Spent { .. } | AttemptFailure::TooLarge { .. } => "it was not called",

@@ -4,8 +4,9 @@
 //!
 //! If the source has no result for a call, the call goes to its listener, provided that the
 //! operator named this listener in the request for the fork. Otherwise the call is held for an
-//! operator. The timers of a fork fire one after another in the order of their times, each as soon
-//! as the fork waits only for timers or persons.
+//! operator. A call that another call may make superfluous is kept back first. The timers of a fork
+//! fire one after another in the order of their times, each as soon as the fork waits only for
+//! timers or persons.
 
 use uuid::Uuid;
 
@@ -286,19 +287,23 @@ impl Core {
 
     /// Processes the end of a search in the fork's source for the result of a call. If the search
     /// found a result, the result takes effect in the order in which the source recorded its
-    /// results and turns.
-    pub(super) fn recalled(
+    /// results and turns. If it found none, the call starts, unless another call may make it
+    /// superfluous.
+    pub(super) fn searched(
         &mut self,
         step: &mut Step,
         call: CallId,
         found: Option<CallRecollection>,
     ) {
         let open = self.state.call(call).filter(|open| self.awaits_recall(open));
-        let fork = open.map(|open| open.thread.root()).filter(|fork| self.keeps_order_in(fork));
+        let fork = open.map(|open| open.thread.root());
         match (fork, found) {
-            (Some(fork), Some(found)) if found.position.is_some() => {
+            (Some(fork), Some(found)) if found.position.is_some() && self.keeps_order_in(&fork) => {
                 let position = found.position.unwrap_or_default();
                 self.keep_recorded(step, fork, position, RecordedEvent::Result { call, found });
+            }
+            (Some(fork), None) if self.waits_for_other_legs(call) => {
+                self.keep_back(step, fork, call);
             }
             (_, found) => self.take_recalled(step, call, found),
         }
@@ -356,16 +361,25 @@ impl Core {
         tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
     }
 
-    /// Makes the next timer of a fork fire if nothing else in the fork can continue.
+    /// Triggers what comes next in the fork to which the step's record belongs. Does nothing for
+    /// any other tree.
     pub(super) fn follow_fork(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
+        let root = root.clone();
+        self.follow_order(step, &root);
+    }
+
+    /// Triggers what comes next in a fork: its next recorded event, the start of calls that were
+    /// kept back, or its next timer. Each of them waits until nothing before it can continue. Does
+    /// nothing for a tree that is no fork.
+    pub(super) fn follow_order(&self, step: &mut Step, root: &ThreadId) {
         let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
             return;
         };
 
-        let root = root.clone();
-        self.follow_recorded(step, &root);
-        if tree.timers.is_empty() || !self.waits_for_timers(&root, tree) {
+        self.follow_recorded(step, root);
+        self.follow_kept_back(step, root);
+        if tree.timers.is_empty() || !self.waits_for_timers(root, tree) {
             return;
         }
         if let Some((timer, call)) = self.first_timer(tree) {
@@ -377,10 +391,14 @@ impl Core {
     /// Whether all open calls of a tree wait for a timer, for a decision of a person, or for the
     /// end of a pause.
     fn is_idle(&self, tree: &Tree) -> bool {
-        let is_kept = |call: &Call| !call.is_ready() || self.is_paused(call);
-        let rests =
-            |call: &Call| call.held.is_some() || (call.handed_over.is_none() && is_kept(call));
-        tree.open_calls().all(rests)
+        tree.open_calls().all(|call| self.rests(call))
+    }
+
+    /// Whether a call waits for another call, for a timer, for a decision of a person, or for the
+    /// end of a pause.
+    fn rests(&self, call: &Call) -> bool {
+        let is_kept = || !call.is_ready() || self.is_paused(call);
+        call.held.is_some() || (call.handed_over.is_none() && is_kept())
     }
 
     /// Returns the timer that fires next in a fork, and the call that has set this timer. Ignores

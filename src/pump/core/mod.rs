@@ -25,6 +25,7 @@ mod goals;
 mod groups;
 mod holds;
 mod in_flight_limit;
+mod kept_back;
 mod lifecycle;
 mod lost_attempts;
 mod message;
@@ -247,7 +248,8 @@ impl Core {
             Event::Pause(request) => self.change_pause(&mut step, request),
             Event::Fork(order) => self.fork(&mut step, *order),
             Event::RetryMessage(order) => self.retry_message(&mut step, *order),
-            Event::Recalled { call, result } => self.recalled(&mut step, call, result),
+            Event::Searched { call, result } => self.searched(&mut step, call, result),
+            Event::Recalled { call, result } => self.take_recalled(&mut step, call, result),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Denied { listener, operations, count } => {

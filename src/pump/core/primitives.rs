@@ -1,6 +1,8 @@
 //! Primitives: requests of listeners to the core, such as to spawn a thread or to set a timer. The
 //! core answers a primitive in the same step.
 
+use std::collections::BTreeSet;
+
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
@@ -158,7 +160,11 @@ impl Core {
     fn wait(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, until: WaitFor) {
         let call = ask.context.call;
         let open = self.state.call(call);
-        let (threads, timers) = open.map_or((0, 0), |open| (open.remote_calls.len(), open.timers));
+        let remote = open.into_iter().flat_map(|open| open.remote_calls.iter());
+        let threads = remote.filter_map(|remote| Some(&self.state.call(*remote)?.thread));
+        // Several calls may be open in one thread, such as the legs of a group.
+        let threads = threads.collect::<BTreeSet<_>>().len();
+        let timers = open.map_or(0, |open| open.timers);
         let arrived = open.is_some_and(Call::has_news);
         if threads + timers == 0 && !arrived {
             return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, NOTHING_TO_WAIT_FOR);

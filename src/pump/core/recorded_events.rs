@@ -44,11 +44,46 @@ pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
     /// by their call in the fork.
     waiting: BTreeMap<ThreadId, BTreeMap<(Position, CallId), RecordedEvent>>,
+    /// The calls without a recorded result that wait for other calls, each with the root thread of
+    /// its fork.
+    kept_back: BTreeMap<CallId, ThreadId>,
 }
 
 impl RecordedEvents {
     fn push(&mut self, fork: ThreadId, position: Position, event: RecordedEvent) {
+        self.kept_back.remove(&event.call());
         self.waiting.entry(fork).or_default().insert((position, event.call()), event);
+    }
+
+    pub(super) fn keep_back(&mut self, call: CallId, fork: ThreadId) {
+        self.kept_back.insert(call, fork);
+    }
+
+    pub(super) fn is_kept_back(&self, call: CallId) -> bool {
+        self.kept_back.contains_key(&call)
+    }
+
+    /// Ends the wait of a call that is kept back, because the call starts now.
+    pub(super) fn release(&mut self, call: CallId) {
+        self.kept_back.remove(&call);
+    }
+
+    /// Removes a closed call of a fork, and its recorded result. Keeps a recorded turn, because the
+    /// turn is also the end of the listener's work on its attempt.
+    pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
+        self.kept_back.remove(&call);
+        let Some(events) = self.waiting.get_mut(fork) else { return };
+        events
+            .retain(|_, event| event.call() != call || matches!(event, RecordedEvent::Turn { .. }));
+        if events.is_empty() {
+            self.waiting.remove(fork);
+        }
+    }
+
+    /// Returns the calls of a fork that are kept back.
+    pub(super) fn kept_back_in(&self, fork: &ThreadId) -> impl Iterator<Item = CallId> {
+        let kept = self.kept_back.iter().filter(move |(_, own)| *own == fork);
+        kept.map(|(call, _)| *call)
     }
 
     pub(super) fn has_any(&self, fork: &ThreadId) -> bool {
@@ -70,7 +105,7 @@ impl RecordedEvents {
 
     /// Returns the fork in which an event of this call waits, or `None` if no event of the call
     /// waits.
-    fn fork_of(&self, call: CallId) -> Option<ThreadId> {
+    pub(super) fn fork_of(&self, call: CallId) -> Option<ThreadId> {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
@@ -112,7 +147,7 @@ impl Core {
         event: RecordedEvent,
     ) {
         self.recorded.push(fork.clone(), position, event);
-        self.follow_recorded(step, &fork);
+        self.follow_order(step, &fork);
     }
 
     /// Whether recorded events of this fork must take effect in the order of its source. False
@@ -133,8 +168,12 @@ impl Core {
     }
 
     /// Processes the next recorded event of the fork that contains this call. Does nothing if
-    /// something else in the fork can continue by now.
+    /// something else in the fork can continue by now. If the call is kept back, starts it instead.
     pub(super) fn recorded_alarm(&mut self, step: &mut Step, call: CallId) {
+        if self.recorded.is_kept_back(call) {
+            return self.start_kept_back(step, call);
+        }
+
         let Some(fork) = self.recorded.fork_of(call) else { return };
         if !self.draining && !self.awaits_record(&fork) {
             return;
@@ -144,7 +183,7 @@ impl Core {
         }
         // An obsolete event leaves no record that would trigger the next event.
         if step.record.is_none() {
-            self.follow_recorded(step, &fork);
+            self.follow_order(step, &fork);
         }
     }
 
@@ -158,13 +197,14 @@ impl Core {
     }
 
     /// Whether every open call of a fork waits. If so, the next recorded event of the fork's source
-    /// can take effect. A call waits in three cases: a person must decide on the call; a recorded
-    /// event of the call has not taken effect yet; or the call is not handed over to a listener,
-    /// and the pump is not searching the source for the result of the call.
+    /// can take effect. A call waits in four cases: a person must decide on the call; a recorded
+    /// event of the call has not taken effect yet; the call is kept back; or the call is not handed
+    /// over to a listener, and the pump is not searching the source for the result of the call.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {
             self.recorded.contains(fork, *id)
+                || self.recorded.is_kept_back(*id)
                 || call.held.is_some()
                 || (call.handed_over.is_none() && !self.awaits_recall(call))
         };

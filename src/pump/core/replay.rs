@@ -31,17 +31,7 @@ use crate::trace::TraceParent;
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
-        Input::Submitted { id, client, thread, suggested, key, verdict } => {
-            let payload = RecordedPayloads::new(record, gate).take(&client, &verdict)?;
-            let target = match thread {
-                Some(id) => Target::Thread { id },
-                None => Target::New { suggested },
-            };
-            let trace = trace_of(record);
-            let begun = None;
-            let submission = Submission { id, client, target, key, payload, trace, begun };
-            Event::Submit(Box::new(submission))
-        }
+        Input::Submitted { .. } => submitted(record, gate)?,
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
             let payloads = RecordedPayloads::new(record, gate).take_all(&listener, &verdicts)?;
             let turn = turn.map(|turn| Box::new(with_note(record, turn)));
@@ -98,6 +88,27 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     };
 
     Some(event)
+}
+
+/// Rebuilds the event of a client's submission. Returns `None` if its payload is redacted, or if the
+/// gate now decides differently.
+fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
+    let Input::Submitted { id, client, thread, suggested, key, verdict } = record.input.clone()
+    else {
+        return None;
+    };
+
+    let payload = RecordedPayloads::new(record, gate).take(&client, &verdict)?;
+    let target = match thread {
+        Some(id) => Target::Thread { id },
+        None => Target::New { suggested },
+    };
+    let trace = trace_of(record);
+    let begun = None;
+    // A submission that got a recorded answer has no record of its own.
+    let refused_digest = None;
+    let submission = Submission { id, client, target, key, payload, refused_digest, trace, begun };
+    Some(Event::Submit(Box::new(submission)))
 }
 
 /// Rebuilds the event of a person's decision on a held call from the record of this event. If the

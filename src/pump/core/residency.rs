@@ -32,6 +32,7 @@ impl Core {
             | Event::NotTaken { call, attempt, .. } => self.tree_of_delivery(*call, *attempt),
             Event::Heartbeat { call, .. }
             | Event::Reserve { call, .. }
+            | Event::Searched { call, .. }
             | Event::Recalled { call, .. } => self.tree_of_open(*call),
             Event::Decide(decision) => self.tree_of_open(CallId(decision.message)),
             Event::Alarm(alarm) => self.tree_of_alarm(alarm),
@@ -150,12 +151,16 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the calls that a submission with this client key has opened. Returns
-    /// `None` if no call of the submission is open. If the client repeats the submission, the pump
-    /// needs the tree, because the receipt states whether the calls are held.
+    /// Returns the tree of the calls that a submission with this client key has opened, if the pump
+    /// needs the tree when the client repeats the submission. It needs the tree in two cases. If a
+    /// call of the submission is open, the receipt states whether the calls are held. If the
+    /// client's keys are kept for a time, a key does not expire while calls of its tree are open.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
-        used.calls.iter().find_map(|call| self.tree_of_open(*call))
+        let (client, _) = key;
+        let is_open = |call: &CallId| self.state.calls.contains_key(call);
+        let is_needed = self.time_of_keys(client).is_some() || used.calls.iter().any(is_open);
+        is_needed.then(|| used.thread.root())
     }
 
     /// Puts a tree that has left memory back into memory. `text` is the serialized tree.
@@ -236,8 +241,11 @@ impl Core {
             | Alarm::Held { call }
             | Alarm::PreviewTime { call }
             | Alarm::Unsettled { call, .. }
-            | Alarm::Stop { call, .. }
-            | Alarm::Recorded { call } => self.tree_of_open(*call),
+            | Alarm::Stop { call, .. } => self.tree_of_open(*call),
+            // A recorded turn waits although its call is closed.
+            Alarm::Recorded { call } => {
+                self.tree_of_open(*call).or_else(|| self.recorded.fork_of(*call))
+            }
             Alarm::ScheduledRun { request } => self.tree_of_run(*request),
             Alarm::Probe | Alarm::Schedule { .. } => None,
         }

@@ -262,6 +262,7 @@ impl Core {
                 target: Target::New { suggested: Some(run.thread.to_string()) },
                 key: None,
                 payload: Ok(checked.clone()),
+                refused_digest: None,
                 trace: None,
                 begun,
             },

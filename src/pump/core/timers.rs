@@ -30,7 +30,14 @@ impl Core {
             When::At(at) => (at, true),
         };
 
-        let fires_at = fires_at.clamp(step.time, latest);
+        // The gate does not know the present time, so the core checks this bound.
+        if fires_at > latest {
+            let days = limits::TIMER_MAX.as_secs() / 86_400;
+            let text = format!("a timer may be at most {days} days ahead");
+            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
+        }
+
+        let fires_at = fires_at.max(step.time);
         let timer = TimerId(step.next_id());
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
         self.count_timers(call);

@@ -138,6 +138,16 @@ const CHANGES: &[(u32, &str)] = &[
         "the open runs of a workflow that the config no longer has share the smallest limits of their \
          definitions as their budget, in place of none",
     ),
+    (
+        61,
+        "a key gets its recorded answer although the config now refuses its payload, and does not \
+         expire while a call of its tree is open; a forwarded call without a reply fails if one peer \
+         failed; a timer further ahead than the limit is refused; `waiting` counts threads and not \
+         their calls; a question whose sender's call has closed keeps no run of a schedule open; an \
+         answer that cannot be read allows no retry; in a fork, a leg of a `first` group without a \
+         recorded result waits while another leg may reply, the threads of the source do not count, \
+         and a thread that ended with its call is unknown",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -147,12 +147,20 @@ impl Pump {
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let since = Instant::now();
-        let mut has_waited = false;
+        // The reason that was logged last; `None` before the first wait.
+        let mut logged = None;
         loop {
             match attempt(&mut *self.journal) {
                 Ok(()) => break,
                 Err(error) if error.is_passing() && !self.waiters.is_stopping() => {
-                    has_waited = true;
+                    let reason = error.to_string();
+                    if logged.as_ref() != Some(&reason) {
+                        tracing::error!(
+                            "submissions are refused until the journal accepts records again: \
+                             {reason}"
+                        );
+                        logged = Some(reason);
+                    }
                     self.metrics.counts().set_obstacle(Some(&error));
                     self.wait_out(&error);
                 }
@@ -160,7 +168,7 @@ impl Pump {
             }
         }
 
-        if has_waited {
+        if logged.is_some() {
             self.metrics.counts().set_obstacle(None);
             self.clock.was_kept(since);
         }
@@ -171,7 +179,6 @@ impl Pump {
     /// Waits until the journal may accept records again. Meanwhile refuses new submissions, and
     /// keeps all other commands in their order.
     fn wait_out(&mut self, error: &Error) {
-        tracing::error!("submissions are refused until the journal accepts records again: {error}");
         let until = Instant::now() + ROOM_RETRY;
         while !self.waiters.is_stopping() {
             let left = until.saturating_duration_since(Instant::now());

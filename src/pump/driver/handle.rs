@@ -25,6 +25,7 @@ use crate::pump::core::{
     CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
     OperatorRuling, PauseChange, PauseRuling, Receipt, RetryOrder, RetryRuling, Submission, Target,
 };
+use crate::pump::gate::payload_digest;
 use crate::system::AlertReport;
 use crate::thread::{
     Closing, Decision, DecisionOrigin, ForkAction, InheritedThread, OperatorAction, PauseAction,
@@ -235,6 +236,10 @@ impl Handle {
                 Some(_) => (None, Err(long_key(text))),
                 None => (key, gate.check(client, text)),
             };
+        let refused_digest = match (&key, &payload) {
+            (Some(_), Err(_)) => payload_digest(text),
+            _ => None,
+        };
 
         let turn = match &target {
             Target::Thread { id } => Some(self.limiter.turn(client, id).await),
@@ -254,7 +259,8 @@ impl Handle {
         let id = MessageId(Uuid::now_v7());
         let begun = self.begin_trace(id);
         let by = client.clone();
-        let submission = Submission { id, client: by, target, key, payload, trace, begun };
+        let submission =
+            Submission { id, client: by, target, key, payload, refused_digest, trace, begun };
         let (receipt, answer) = oneshot::channel();
         let (completions, completed) = Completions::channel();
         let completions = Some(completions);
@@ -294,6 +300,7 @@ impl Handle {
             target: Target::New { suggested: None },
             key: None,
             payload: Err(refusal),
+            refused_digest: None,
             trace: None,
             begun: None,
         };
@@ -432,7 +439,7 @@ impl Handle {
     ) -> Result<(), PumpStopped> {
         let (gate, _) = self.gates.current();
         let result = result.filter(|found| found.passes(&gate));
-        self.event(Event::Recalled { call, result })
+        self.event(Event::Searched { call, result })
     }
 
     /// Submits a decision on a held call and returns the pump's ruling. Answers must pass the gate

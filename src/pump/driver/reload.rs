@@ -201,9 +201,9 @@ impl Pump {
                 });
                 Event::Decide(Box::new(CallDecision { ticket, message, decision, origin }))
             }
-            Event::Recalled { call, result } => {
+            Event::Searched { call, result } => {
                 let result = result.filter(|found| found.passes(&self.gate));
-                Event::Recalled { call, result }
+                Event::Searched { call, result }
             }
             Event::Fork(mut order) => {
                 if let (Some(request), Some(Ok(checked))) = (&order.action.request, &order.payload)
@@ -230,7 +230,9 @@ impl Pump {
         }
 
         if let Ok(checked) = &submission.payload {
+            let digest = checked.payload().digest;
             submission.payload = self.gate.check_again(&submission.client, checked);
+            submission.refused_digest = submission.payload.is_err().then_some(digest);
         }
     }
 }

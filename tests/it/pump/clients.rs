@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use organism::contract::Contract;
 use organism::pump::core::{Cancellation, Event, Receipt, Standstill, Target};
 use organism::thread::Fact;
 
-use super::world::{World, agent, client, fresh, listener, word};
+use super::world::{World, agent, client, core, fresh, listener, word};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -104,6 +105,35 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
     assert_eq!(rule(&theirs), "accepted false", "a key is its client's own");
 }
 
+/// Law 4.9. The reload and the start put a config in force in which `desk` may not send `look`.
+#[test]
+fn a_key_gets_its_recorded_answer_although_the_config_now_refuses_its_payload() {
+    let mut world = world();
+    let text = format!("{}\n", word("look", "q"));
+    let first = world.submit_to("desk", fresh_root(), Some("k"), &text);
+    let Receipt::Accepted { calls, again: false, .. } = first else { panic!("{first:?}") };
+    let changes: [fn(&mut World, Vec<Contract>); 2] = [World::reload, World::restart_with];
+    for change in changes {
+        let narrow = vec![
+            client("desk", &["thinker"]),
+            agent("thinker", &["plan"], &["answer"], &["finder"]),
+            listener("finder", &["look"], &["found"], &[]),
+        ];
+        change(&mut world, narrow);
+        let records = world.records.len();
+        let second = world.submit_to("desk", fresh_root(), Some("k"), &text);
+        let Receipt::Accepted { calls: same, again: true, .. } = second else {
+            panic!("{second:?}")
+        };
+        assert_eq!(same, calls);
+        assert_eq!(world.records.len(), records, "nothing new is recorded");
+
+        let other = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "other"));
+        assert_eq!(rule(&other), "not-in-vocabulary");
+    }
+    world.check_replay();
+}
+
 /// A world in which keys of `desk` are kept for an hour.
 fn expiring() -> World {
     let mut desk = client("desk", &["finder"]);
@@ -157,6 +187,30 @@ fn a_key_does_not_expire_while_the_call_that_it_began_is_open() {
     assert_eq!(submit(&mut world, "q"), "accepted true");
     world.answer(&delivery, &[word("found", "f")]);
     assert_eq!(submit(&mut world, "q"), "accepted false");
+}
+
+#[test]
+fn a_key_does_not_expire_while_a_thread_that_it_began_runs() {
+    let mut desk = client("desk", &["thinker"]);
+    desk.keys_for = Some(HOUR);
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.timeout = 4 * HOUR;
+    let thinker = agent("thinker", &["plan"], &["answer"], &["finder"]);
+    let mut world = World::new(vec![desk, thinker, finder]);
+    let send = |world: &mut World| {
+        rule(&world.submit_to("desk", fresh_root(), Some("k"), &word("plan", "p")))
+    };
+
+    assert_eq!(send(&mut world), "accepted false");
+    let first = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    world.play("thinker", &[core("spawn-thread", "", &first)]);
+    let finder = world.delivery_for("finder");
+    world.play("thinker", &[word("answer", "a")]);
+    world.pass(2 * HOUR);
+    assert_eq!(send(&mut world), "accepted true");
+    world.answer(&finder, &[word("found", "f")]);
+    assert_eq!(send(&mut world), "accepted false");
+    world.check_replay();
 }
 
 #[test]

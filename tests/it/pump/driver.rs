@@ -118,7 +118,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
         let submitted = running.handle.submit(&desk, target, None, plan.as_bytes()).await;
         let done = submitted.unwrap().1.next().await.unwrap().unwrap();
         assert_eq!(done.how, Closing::Failed, "{note}");
-        assert!(done.messages[0].payload.as_str().contains("cannot be read"), "{note}");
+        assert!(done.messages[0].payload.as_str().contains("no answer that can be read"), "{note}");
         running.handle.drain("done").await.unwrap();
         running.ended().await.unwrap();
     }

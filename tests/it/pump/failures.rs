@@ -127,6 +127,9 @@ fn rubbish_and_refusals_of_a_handler_are_not_tried_again() {
         let delivery = world.delivery("finder");
         world.fail(&delivery, failure);
         assert_eq!(world.result(call), "failed: system-error listener-failed");
+        let (_, messages) = &world.results[&call];
+        let error = messages[0].payload.as_str();
+        assert!(error.contains("retry_allowed=\"false\""), "{error}");
         world.pass(Duration::from_secs(60));
         assert!(world.deliveries.is_empty());
     }

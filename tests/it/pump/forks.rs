@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use organism::contract::{Contract, Role};
+use organism::contract::{Contract, Role, TreeLimits};
 use organism::envelope::{MessageKind, Money, RefusalRule, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
@@ -179,6 +179,50 @@ pub fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     world.restart();
     world.check_replay();
     assert_eq!(world.result(call), "none");
+}
+
+/// Issue 18, 1.2, and design 5.34: a thread that ended with the call to which it was bound is
+/// unknown in a fork, too.
+#[test]
+fn a_bound_thread_whose_call_has_ended_is_unknown_in_a_fork() {
+    let mut world = world();
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", look("q"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"side\" bound=\"true\"", &inner);
+    world.play("thinker", &[spawn]);
+    let own = world.delivery_for("thinker");
+    world.answer(&own, &[word("answer", "a")]);
+    let history = last(&world);
+
+    let more = word("plan", "more");
+    let (fork, _) = forked(world.fork(&source, history, ("desk", Some(&more)), &["finder"]));
+    let side = format!("thread_id=\"{}\"", fork.child("side"));
+    let own = world.delivery_for("thinker");
+    world.answer(&own, &[core("send-to-thread", &side, &look("again"))]);
+    let shown = fresh(&world.delivery_for("thinker"));
+    assert!(shown[0].starts_with("system-thread-error"), "{shown:?}");
+    assert!(world.recalls.is_empty(), "no call is opened");
+    world.check_replay();
+}
+
+/// Issue 18, 1.7, and design 5.25: the threads of the source do not count against the limits of
+/// threads and children in a fork.
+#[test]
+fn a_fork_counts_its_own_threads_alone() {
+    let limits = TreeLimits { children: 2, threads: 3, ..TreeLimits::default() };
+    let mut world = World::with_limits(contracts(), limits);
+    let idle = core("spawn-thread", "", "");
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[idle.clone(), idle.clone()]);
+    world.play("thinker", &[word("answer", "a")]);
+    let history = last(&world);
+
+    forked(world.fork(&source, history, ("desk", Some(&word("plan", "more"))), &[]));
+    world.play("thinker", &[idle.clone(), idle.clone(), idle]);
+    let shown = fresh(&world.delivery("thinker"));
+    assert!(shown[..2].iter().all(|text| text.starts_with("thread-spawned")), "{shown:?}");
+    assert_eq!(shown[2], "system-error limit-reached");
+    world.check_replay();
 }
 
 /// Issue 18, 1.6: as soon as no other work in the fork can go on, the timers of the fork fire in

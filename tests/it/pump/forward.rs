@@ -95,21 +95,48 @@ fn a_forwarded_result_cancels_the_calls_beside_it() {
     .assert_eq(&world.transcript(&thread));
 }
 
+/// A client, the forwarder `first`, and its peers `ann` and `bob`, which both accept `count`.
+fn forwarder_to_two(gather: Gather) -> World {
+    let mut first = forwarder("first", "secret", "ann");
+    first.peers.push(super::world::name("bob"));
+    first.gather = gather;
+    World::new(vec![
+        client("desk", &["first"]),
+        first,
+        listener("ann", &["count"], &["counted"], &[]),
+        listener("bob", &["count"], &["counted"], &[]),
+    ])
+}
+
+#[test]
+fn a_forwarded_call_without_a_reply_fails_with_one_peer_whichever_ends_last() {
+    for fails_last in [true, false] {
+        let mut world = forwarder_to_two(Gather::All);
+        let (_, call) = world.open("desk", &word("secret", "0"));
+        world.play("first", &[word("count", "1")]);
+        let ann = world.delivery("ann");
+        let bob = world.delivery("bob");
+        if fails_last {
+            world.answer(&ann, &[]);
+        }
+        world.fail(&bob, AttemptFailure::Refused { detail: "no".to_owned() });
+        if !fails_last {
+            world.answer(&ann, &[]);
+        }
+
+        let expected = "failed: ack ann, system-error listener-failed bob";
+        assert_eq!(world.result(call), expected, "{fails_last}");
+        world.check_replay();
+    }
+}
+
 #[test]
 pub fn a_call_forwarded_to_a_group_gives_all_its_parts_at_once() {
     for (gather, expected) in [
         (Gather::All, "completed: system-error listener-failed ann, counted(b)"),
         (Gather::First, "completed: counted(b)"),
     ] {
-        let mut first = forwarder("first", "secret", "ann");
-        first.peers.push(super::world::name("bob"));
-        first.gather = gather;
-        let mut world = World::new(vec![
-            client("desk", &["first"]),
-            first,
-            listener("ann", &["count"], &["counted"], &[]),
-            listener("bob", &["count"], &["counted"], &[]),
-        ]);
+        let mut world = forwarder_to_two(gather);
         let (_, call) = world.open("desk", &word("secret", "0"));
         world.play("first", &[word("count", "1")]);
         let (ann, bob) = (world.delivery("ann"), world.delivery("bob"));

@@ -212,6 +212,7 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
             target: Target::New { suggested: None },
             key: None,
             payload: payload.clone(),
+            refused_digest: None,
             trace: None,
             begun: None,
         };

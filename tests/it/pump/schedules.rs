@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use organism::clock::Time;
-use organism::contract::{Contract, MissedPolicy, Schedule, ScheduleTimes};
+use organism::contract::{Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use organism::ids::{ScheduleName, ThreadId};
 use organism::pump::core::{Event, Receipt, Schedules, Standstill, Target};
 use organism::thread::{Fact, Input};
 
-use super::world::{World, agent, client, core, listener, name, word};
+use super::world::{World, agent, client, core, listener, name, names, word};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(600);
@@ -258,6 +258,37 @@ fn a_schedule_has_as_many_runs_at_once_as_it_allows() {
     );
 }
 
+/// Such a question is the list of calls that the undo of a failed run did not reach.
+#[test]
+fn a_question_that_no_open_call_waits_for_keeps_no_run_open() {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    boss.accepts = names(&["ask"]);
+    let mut thinker = agent("thinker", &["plan"], &["answer"], &["boss"]);
+    thinker.timeout = 100 * INTERVAL;
+    let mut world = World::new(vec![client("desk", &["thinker"]), thinker, boss]);
+    let nightly = Schedule { payload: word("plan", "p"), ..schedule("nightly") };
+    world.restart_scheduled(Some(vec![nightly]));
+    let start = world.now;
+
+    pass(&mut world, INTERVAL);
+    let question = format!("<initial-payload>{}</initial-payload>", word("ask", "q"));
+    world.play("thinker", &[core("spawn-thread", "", &question)]);
+    pass(&mut world, INTERVAL);
+    let first = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.core.state().tree(&first.thread).unwrap().held, 1, "it waits for the boss");
+    pass(&mut world, INTERVAL);
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(
+        later(&world, start),
+        [
+            "nightly started due 10 next 20",
+            "nightly passed-over due 20 next 30",
+            "nightly started due 30 next 40",
+        ]
+    );
+    world.restart();
+}
+
 #[test]
 fn a_run_that_is_missed_while_an_earlier_one_is_open_is_passed_over() {
     let mut world = running(schedule("nightly"));
@@ -481,6 +512,7 @@ pub fn a_refused_request_ends_its_run_on_record() {
         target: Target::New { suggested: Some(run.thread.to_string()) },
         key: None,
         payload: world.gate.check(&name("desk"), b"<look xmlns=\"urn:test:words\"/>"),
+        refused_digest: None,
         trace: None,
         begun: None,
     })));

@@ -88,6 +88,24 @@ fn a_spawned_thread_returns_its_result_to_the_spawner() {
 }
 
 #[test]
+fn a_wait_is_answered_with_the_number_of_threads_and_not_of_their_calls() {
+    let mut world = World::new(vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["finder", "seeker", "writer"]),
+        agent("writer", &["ask"], &["report"], &[]),
+        listener("finder", &["look"], &["found"], &[]),
+        listener("seeker", &["look"], &["found"], &[]),
+    ]);
+    world.open("desk", &word("plan", "p"));
+    let threads = [spawn("group", &word("look", "q")), spawn("writer", &word("ask", "w"))];
+    world.play("thinker", &[&threads[..], &[core("wait", "", "")]].concat());
+    assert_eq!(world.deliveries.len(), 3, "two calls in the thread of the group");
+    let payloads = world.records.iter().flat_map(|record| record.payloads());
+    let waiting: Vec<_> = payloads.filter(|text| text.as_str().contains("<waiting")).collect();
+    assert!(waiting[0].as_str().contains(" threads=\"2\""), "{waiting:?}");
+}
+
+#[test]
 fn a_thread_without_initial_payload_is_open_and_idle() {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));

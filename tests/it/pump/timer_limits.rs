@@ -239,6 +239,7 @@ impl PlainCore {
             target: Target::New { suggested: None },
             key: None,
             payload: payload.clone(),
+            refused_digest: None,
             trace: None,
             begun: None,
         };

@@ -61,6 +61,19 @@ fn a_time_that_is_past_fires_at_once() {
 }
 
 #[test]
+fn a_time_that_is_too_far_ahead_sets_no_timer() {
+    let mut world = world();
+    let far = core("set-timer", "at=\"2099-01-01T00:00:00Z\" label=\"far\"", "");
+    let asked = world.play("thinker", &[far]);
+    let woken = world.delivery("thinker");
+    assert_eq!(fresh(&woken), ["system-error limit-reached"]);
+    assert!(world.core.state().tree(&asked.thread).unwrap().timers.is_empty());
+    world.answer(&woken, &[core("wait", "", "")]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["system-error nothing-to-wait-for"]);
+    world.check_replay();
+}
+
+#[test]
 fn a_timer_survives_a_restart_and_fires_even_if_its_time_passed_meanwhile() {
     for down in [1, 3_600] {
         let mut world = world();

@@ -23,7 +23,7 @@ use organism::pump::core::{
     ForkOrder, ForkRuling, GatedAnswer, OperatorRuling, PauseChange, PauseRuling, RecallOrder,
     Receipt, ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
 };
-use organism::pump::gate::{Checked, Gate};
+use organism::pump::gate::{Checked, Gate, payload_digest};
 use organism::pump::{ResidencyLimits, ResidentCore};
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
@@ -539,7 +539,9 @@ impl World {
         let key = key.map(str::to_owned);
         let client = name(who);
         let (trace, begun) = (self.trace, self.begun);
-        let submission = Submission { id, client, target, key, payload, trace, begun };
+        let refused_digest = payload.is_err().then(|| payload_digest(text.as_bytes())).flatten();
+        let submission =
+            Submission { id, client, target, key, payload, refused_digest, trace, begun };
         self.step(Event::Submit(Box::new(submission)));
         self.receipt.take().unwrap()
     }
@@ -768,7 +770,7 @@ impl World {
         let place = (&source.thread, &thread);
         let work = turn.map(|turn| past.reopened_work(place, turn, is_answered).unwrap());
         let work = work.unwrap_or_default();
-        let threads = past.inherited_threads(place, &work.calls, at);
+        let threads = past.inherited_threads(place, at);
         let ticket = Uuid::nil();
         let order = ForkOrder { ticket, action, threads, work, payload: checked };
         self.step(Event::Fork(Box::new(order)));
@@ -838,7 +840,7 @@ impl World {
                 position,
             }
         });
-        self.step(Event::Recalled { call: order.call, result });
+        self.step(Event::Searched { call: order.call, result });
         order
     }
 

@@ -53,5 +53,7 @@ fn submission(gate: &Gate, at: usize) -> Event {
     let payload = gate.check(&client, word(QUESTIONS[at], "a neighbour").as_bytes());
     let target = Target::New { suggested: None };
     let (key, trace, begun) = (Some(key), None, None);
-    Event::Submit(Box::new(Submission { id, client, target, key, payload, trace, begun }))
+    let refused_digest = None;
+    let submission = Submission { id, client, target, key, payload, refused_digest, trace, begun };
+    Event::Submit(Box::new(submission))
 }

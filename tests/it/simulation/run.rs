@@ -481,7 +481,8 @@ impl Simulation {
         let payload = self.machine.gate.check(client, text.as_bytes());
         let (client, target) = (client.clone(), Target::New { suggested: None });
         let (trace, begun) = (None, None);
-        Submission { id, client, target, key, payload, trace, begun }
+        let refused_digest = None;
+        Submission { id, client, target, key, payload, refused_digest, trace, begun }
     }
 
     fn submit(&mut self, at: usize) {

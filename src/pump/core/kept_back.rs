@@ -1,0 +1,77 @@
+//! Calls of forks that are kept back. Such a call is a leg of a `first` group, and the source of
+//! the fork has no result for it. In a `first` group, the first reply to one leg is the result of
+//! the group, and cancels the other legs. So the source has no result for a leg that it cancelled.
+//!
+//! The leg waits as long as another leg may reply without it: a leg with a recorded result, or a
+//! leg to an agent or a workflow, which runs again. So the fork gets the same result as its source.
+//! It makes no call whose result cannot count, and asks no operator to approve one.
+
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::contract::Gather;
+use crate::ids::{CallId, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::Call;
+
+impl Core {
+    /// Keeps a call back that has no recorded result, until the other legs of its group are
+    /// decided.
+    pub(super) fn keep_back(&mut self, step: &mut Step, fork: ThreadId, call: CallId) {
+        self.recorded.keep_back(call, fork.clone());
+        self.follow_order(step, &fork);
+    }
+
+    /// Whether another leg of the call's `first` group may reply without this call. True if at
+    /// least one other open leg is neither held for a person nor kept back. False once a leg
+    /// without a recorded result has started, so that the others start, too.
+    pub(super) fn waits_for_other_legs(&self, call: CallId) -> bool {
+        let Some(open) = self.state.call(call) else { return false };
+        let Some((group, Gather::First)) = open.opening.group else { return false };
+        let Some(tree) = self.state.tree(&open.thread) else { return false };
+        let is_other = |leg: &&Call| {
+            let of_group = leg.opening.group.is_some_and(|(own, _)| own == group);
+            of_group && leg.id != call
+        };
+
+        let others: Vec<_> = tree.open_calls().filter(is_other).collect();
+        let may_reply = |leg: &&Call| leg.held.is_none() && !self.recorded.is_kept_back(leg.id);
+        !others.iter().any(|leg| leg.unrecorded)
+            && others.iter().any(may_reply)
+            && !mutant("start-a-leg-beside-a-recorded-reply")
+    }
+
+    /// Triggers the start of the calls of a fork that need not be kept back any more.
+    pub(super) fn follow_kept_back(&self, step: &mut Step, fork: &ThreadId) {
+        for call in self.recorded.kept_back_in(fork).filter(|call| self.may_start(fork, *call)) {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Recorded { call } });
+        }
+    }
+
+    /// Starts a call that is kept back. Does nothing if it must still wait.
+    pub(super) fn start_kept_back(&mut self, step: &mut Step, call: CallId) {
+        let fork = self.state.call(call).map(|open| open.thread.root());
+        if fork.is_some_and(|fork| self.may_start(&fork, call)) {
+            self.recorded.release(call);
+            self.take_recalled(step, call, None);
+        }
+    }
+
+    /// Whether a call that is kept back may start: no other leg of its group may reply without it,
+    /// or everything in the fork waits for calls that are kept back, for persons or for timers. A
+    /// paused call goes on first.
+    ///
+    /// The call starts before the timers fire, because a replay could not repeat the other order:
+    /// it does not know which calls are kept back.
+    fn may_start(&self, fork: &ThreadId, call: CallId) -> bool {
+        if !self.waits_for_other_legs(call) {
+            return true;
+        }
+
+        let waits = |call: &Call| {
+            let is_kept = self.recorded.is_kept_back(call.id) || call.held.is_some();
+            is_kept || (call.handed_over.is_none() && !call.is_ready())
+        };
+        let tree = self.state.trees.get(fork);
+        !self.recorded.has_any(fork) && tree.is_none_or(|tree| tree.open_calls().all(waits))
+    }
+}
