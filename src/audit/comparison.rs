@@ -356,11 +356,12 @@ impl EventOf<'_> {
 
 /// Returns the events of the thread itself. Each subthread is one entry. Leaves out events that say
 /// nothing about the content of the thread, such as counts of submissions that were refused as
-/// `busy`.
+/// `busy`, and the subthreads of a fork in which nothing has happened since the fork began.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
         let content = reader.read(&entry.what);
         let named = match (&entry.what, &content) {
+            (TimelineEvent::Subthread(child), _) if is_untouched(child) => return None,
             (TimelineEvent::Subthread(child), _) => opening(child, reader),
             (_, Some(content)) => format!("{}\0{}", content.title, content.text),
             _ => return None,
@@ -369,6 +370,15 @@ fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<Ev
         Some(EventOf { thread: &timeline.thread, entry, content, key })
     });
     events.collect()
+}
+
+/// Whether neither the thread nor a thread beneath it has an event of its own.
+fn is_untouched(timeline: &ThreadTimeline) -> bool {
+    timeline.items.iter().all(|item| match &item.what {
+        // The recursion is bounded, because the depth of threads is bounded.
+        TimelineEvent::Subthread(child) => is_untouched(child),
+        _ => false,
+    })
 }
 
 /// Returns the key by which subthreads of the two threads are paired. It contains the listener that

@@ -80,6 +80,20 @@ impl ForkedTurn {
     }
 }
 
+/// Returns the call of the turn that `record` contains, and the position up to which the prompt of
+/// the turn shows the thread. The position is `None` if the note of the turn is redacted. Returns
+/// `None` if `note` is not the note of a turn in `record`.
+fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Position>)> {
+    if let Some(turn) = ForkedTurn::of(record) {
+        return (turn.note == note).then_some((turn.call, Some(turn.prompt)));
+    }
+
+    let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
+    let word = system::name(system::MODEL_TURN);
+    let note = accepted(record).find(|own| own.id == note && own.name == word)?;
+    (note.from.is_core() && note.payload.is_redacted()).then_some((call, None))
+}
+
 /// Returns the listeners that do not run in a fork. A fork answers calls to these listeners with
 /// the results that the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
@@ -153,9 +167,10 @@ impl ForkPoint {
     }
 
     /// Returns the point in the source at which a fork began. `records` are the records of the
-    /// fork. Returns `None` if the records belong to no fork, or if this journal does not contain
-    /// the history of the source. If a new fork of the fork cannot begin at any record of the fork
-    /// itself, [`ForkPoint::find`] uses the returned point.
+    /// fork. Returns `None` if the records belong to no fork, if this journal does not contain the
+    /// history of the source, or if the turn at which the fork began is redacted. If a new fork of
+    /// the fork cannot begin at any record of the fork itself, [`ForkPoint::find`] uses the
+    /// returned point.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -171,6 +186,9 @@ impl ForkPoint {
 
         let record = reader.existing_record(source.record)?.record;
         let turn = ForkedTurn::of(&record).filter(|turn| turn.note == source.message);
+        if turn.is_none() && turn_of_note(&record, source.message).is_some() {
+            return Ok(None);
+        }
         Ok(Some(Self {
             source: source.clone(),
             request: None,
@@ -278,7 +296,7 @@ fn taken_over(
         None => Some(ReopenedCalls::default()),
     };
     let at = records.last().map(|sealed| sealed.record.time).unwrap_or_default();
-    Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
+    Ok(work.map(|work| (state.inherited_threads(place, at), work)))
 }
 
 /// A fork, as its first record describes it. A proof compares this description of the fork's origin
@@ -298,6 +316,10 @@ pub(super) struct RecordedFork {
 
 /// Version of the core since which forks keep allotments. Allotments are limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
+
+/// Version of the core since which forks keep the bound calls of ended threads. Earlier forks state
+/// a bound call only if they have reopened it.
+const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
     /// Returns the fork whose first record is `record`, or `None` if `record` begins no fork.
@@ -331,19 +353,21 @@ impl RecordedFork {
     /// have the record that the fork names. The threads and open calls of the source at that record
     /// must be exactly those that the fork has taken over.
     ///
+    /// After a redaction in the source, a part of this cannot be proved. Returns a sentence for
+    /// people that names this part, or `None` if everything is proved.
+    ///
     /// # Errors
     ///
     /// Returns [`Error::Broken`] at the position of the fork if the proof fails.
-    pub fn prove(&self, reader: &JournalReader) -> Result<(), Error> {
+    pub fn prove(&self, reader: &JournalReader) -> Result<Option<String>, Error> {
         let Self { position, thread, source, threads, calls, .. } = self;
         // A trial has no history, and its source is in another journal.
         if source.journal.is_some() && source.history == Position(0) && threads.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let broken = |detail: &str| {
-            let source = &source.thread;
-            Err(Error::broken(position.0, format!("{thread} is a fork of {source}, and {detail}")))
-        };
+        let lineage = format!("{thread} is a fork of {}", source.thread);
+        let broken =
+            |detail: &str| Err(Error::broken(position.0, format!("{lineage}, and {detail}")));
 
         let sealed = reader.record(source.record)?.filter(|_| source.record < *position);
         let Some(sealed) = sealed else { return broken("its source has no such record") };
@@ -352,22 +376,27 @@ impl RecordedFork {
         if !is_same && !mutant("trust-a-lineage") {
             return broken("the record of its source is another one");
         }
-        let turn = ForkedTurn::of(record).filter(|turn| turn.note == source.message);
-        let is_at_turn = turn.as_ref().is_some_and(|turn| turn.prompt == source.history);
+        let turn = turn_of_note(record, source.message).filter(|(_, prompt)| match prompt {
+            Some(prompt) => *prompt == source.history,
+            None => source.history < record.position,
+        });
         let is_at_rest =
             calls.is_empty() && [record.position, record.previous].contains(&source.history);
-        if !is_at_turn && !is_at_rest {
+        if turn.is_none() && !is_at_rest {
             return broken("its history does not end at that record");
         }
 
+        let is_turn_redacted = turn.is_some_and(|(_, prompt)| prompt.is_none());
         let answered = self.answered();
-        let turn = turn.filter(|_| is_at_turn);
-        let turn = turn.map(|turn| (turn.call, |name: &ListenerName| answered.contains(name)));
+        let turn = turn.map(|(turn, _)| (turn, |name: &ListenerName| answered.contains(name)));
         let Some((mut expected, work)) = taken_over(reader, source, thread, turn)? else {
             return broken("its open calls are not those of its history");
         };
         if self.core_version < ALLOTMENTS_SINCE {
             expected.iter_mut().for_each(|thread| thread.allotment = None);
+        }
+        if self.core_version < ENDED_BOUND_SINCE {
+            keep_reopened_bounds(&mut expected, &work.calls);
         }
         if expected != *threads {
             return broken("its threads are not those of its history");
@@ -375,7 +404,18 @@ impl RecordedFork {
         if !self.is_same_work(&work) {
             return broken("its open calls are not those of its history");
         }
-        Ok(())
+
+        let redacted = if is_turn_redacted {
+            format!("payloads of the turn in record {}", source.record)
+        } else if self.has_redacted_work(&work) {
+            "payloads of its open calls".to_owned()
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(format!(
+            "{lineage}, and its record {position} cannot be compared with all of its history, in \
+             which {redacted} were redacted"
+        )))
     }
 
     /// Returns the recipients of the calls that this fork answers with results from its source. The
@@ -387,17 +427,41 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the calls that the fork has opened again are exactly those in `work`.
+    /// Whether the calls that the fork has opened again are exactly those in `work`. Does not
+    /// compare payloads that [`is_rewritten_and_redacted`] names.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
                 let Message { seq, time, .. } = own;
                 let stamped = Message { seq: *seq, time: *time, ..expected.clone() };
-                let digest = stamped.payload.digest;
-                digest == own.payload.digest
-                    && Message { payload: own.payload.clone(), ..stamped } == *own
+                let is_same_payload = stamped.payload.digest == own.payload.digest
+                    || is_rewritten_and_redacted(expected);
+                is_same_payload && Message { payload: own.payload.clone(), ..stamped } == *own
             });
         work.calls == self.calls && same_messages
+    }
+
+    /// Whether a payload of `work` cannot be compared with the payload that the fork has in its
+    /// place.
+    fn has_redacted_work(&self, work: &ReopenedCalls) -> bool {
+        work.messages.iter().zip(&self.messages).any(|((expected, _), own)| {
+            is_rewritten_and_redacted(expected) && expected.payload.digest != own.payload.digest
+        })
+    }
+}
+
+/// Whether the payload of a message of the source is redacted and may have named ids of the source.
+/// A fork replaces such ids in the payloads of the core. So the payload of the fork has another
+/// digest, which cannot be computed from the redacted payload.
+fn is_rewritten_and_redacted(message: &Message) -> bool {
+    message.from.is_core() && message.payload.is_redacted()
+}
+
+/// Removes the bound call of each thread whose bound call is not among `reopened`.
+fn keep_reopened_bounds(threads: &mut [InheritedThread], reopened: &[ReopenedCall]) {
+    let is_reopened = |call: &CallId| reopened.iter().any(|own| own.call == *call);
+    for thread in threads {
+        thread.bound = thread.bound.filter(is_reopened);
     }
 }
 

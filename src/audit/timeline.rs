@@ -244,16 +244,19 @@ impl TimelineBuilder {
                 opened.push(thread.clone());
             }
             if let Fact::Forked { thread, by, threads, .. } = fact {
-                let inherited = threads.iter().map(|own| (&own.thread, &own.by));
-                for (thread, by) in inherited.chain([(thread, by)]) {
-                    self.open(thread, by, record.time);
+                // The root comes first, because it belongs to the client of the fork.
+                self.open(thread, by, record.time);
+                for inherited in threads.iter().filter(|own| !own.thread.is_root()) {
+                    self.open(&inherited.thread, &inherited.by, record.time);
+                    opened.push(inherited.thread.clone());
                 }
             }
             self.take_fact(record, fact, &thread);
             self.calls.take(fact);
         }
 
-        // A subthread comes after the message that opened it.
+        // A subthread comes after the message that opened it. A fork has no such message for the
+        // subthreads that it has taken over, so these come where the fork begins.
         for child in opened {
             if let (Some(parent), Some(timeline)) = (child.parent(), self.timelines.get(&child)) {
                 let placeholder = TimelineEvent::Subthread(ThreadTimeline {

@@ -213,7 +213,9 @@ impl JournalProof {
         self.judge_redactions()?;
         self.check_trees(&reader, last)?;
         self.check_blobs(&reader)?;
-        self.forks.iter().try_for_each(|fork| fork.prove(&reader))?;
+        for fork in &self.forks {
+            self.unproved.extend(fork.prove(&reader)?);
+        }
         if reader.is_projection()? {
             self.unproved.push(NOT_COMPARED.to_owned());
         }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ThreadHistory;
 use super::tree_index::TreeIndex;
+use super::{ThreadHistory, tree_with_history};
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::Error;
@@ -58,10 +58,9 @@ impl JournalMemory {
     }
 
     /// Finds the tree of the record at the position `up_to`. Returns the records of this tree up to
-    /// `up_to`, oldest first.
+    /// `up_to`, oldest first. The tree of a fork begins with the fork's history.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
-        let records = self.reading(|reader| reader.walk(up_to))?;
-        Ok(records.into_iter().map(|sealed| sealed.record).collect())
+        self.reading(|reader| tree_with_history(reader, up_to))
     }
 
     /// Returns the hash of the record at `position`; `None` if there is no record.

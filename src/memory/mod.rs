@@ -6,11 +6,16 @@
 //! thread or the number of other threads in the tree. Payloads are read only for the requested
 //! thread.
 //!
+//! A fork has the history of its source by reference. [`ThreadHistory`] reads one thread together
+//! with this history, and [`tree_with_history`] reads a whole tree. Both return the records of the
+//! history as records of the fork, so that a reader need not know that the tree is a fork.
+//!
 //! Do not read threads on an async worker, because every read may wait for the disk.
 
 mod joined_history;
 mod journal_memory;
 mod shared_records;
+mod tree_history;
 mod tree_index;
 
 use crate::ids::{Position, ThreadId};
@@ -19,6 +24,7 @@ use crate::thread::Record;
 
 pub use joined_history::JoinedHistory;
 pub use journal_memory::JournalMemory;
+pub use tree_history::{tree_with_history, with_history};
 
 /// Source of a thread's records.
 pub trait ThreadHistory: Send + Sync {

@@ -233,17 +233,13 @@ fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Er
 impl VisitedRecord {
     fn of(record: &Record, hash: Digest) -> Self {
         let position = record.position;
-        let calls = record.facts.iter().filter_map(|fact| match fact {
-            Fact::Reopened(call) => Some(&**call),
-            _ => None,
-        });
         let mut entry = Self {
             position,
             hash,
             threads: Vec::new(),
             opened: Vec::new(),
             source: None,
-            reopened: ReopenedNames::of(calls),
+            reopened: record.reopened_names(),
         };
         for fact in &record.facts {
             let concerned = match fact {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::envelope::Message;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
+use crate::memory::tree_with_history;
 use crate::thread::Fact;
 use crate::workflow::{WorkflowDefinition, latest_run, read_compiled};
 
@@ -18,7 +19,7 @@ pub struct RecordedRun {
     /// Request that opened the run.
     pub request: Arc<Message>,
     pub digest: Digest,
-    /// All messages of the thread, oldest first.
+    /// All messages of the thread, oldest first. In a fork, the messages of its history come first.
     pub messages: Vec<Arc<Message>>,
     /// Position of the latest record of the run's tree.
     pub last: Position,
@@ -46,13 +47,14 @@ impl RecordedRun {
     }
 }
 
-/// Finds the latest run in a thread.
+/// Finds the latest run in a thread. In a fork, the run may be in the fork's history.
 pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<RecordedRun> {
     let mut is_thread = false;
     for reader in journal_target::readers_of(place, thread)? {
-        let records = reader.tree(&thread.root(), None);
-        let records = records.map_err(|error| journal_target::failed_in(&reader, error))?;
-        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        let failed = |error| journal_target::failed_in(&reader, error);
+        let Some(last) = reader.head(&thread.root()).map_err(failed)? else { continue };
+        let records = tree_with_history(&reader, last).map_err(failed)?;
+        let facts = records.iter().flat_map(|record| &record.facts);
         let messages = facts.filter_map(|fact| match fact {
             Fact::Accepted { message, .. } if message.thread == *thread => {
                 Some(Arc::clone(message))
@@ -62,7 +64,6 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         let messages: Vec<_> = messages.collect();
         is_thread |= !messages.is_empty();
         let Some((request, digest)) = latest_run(&messages) else { continue };
-        let last = records.last().map_or(Position(0), |sealed| sealed.record.position);
         let Some(digest) = digest else { return Err(without_definition(&request).into()) };
         return Ok(RecordedRun { reader, request, digest, messages, last });
     }

@@ -10,7 +10,7 @@ use super::record::CaseRecord;
 use crate::config::{CaseFault, Config};
 use crate::contract::{Role, goal_answer};
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{CallId, ListenerName, PayloadName};
+use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::organism::{Error, with_core_words};
 use crate::thread::{Closing, Decision, Fact, Input, Record};
 use crate::workflow::{
@@ -32,6 +32,8 @@ pub enum CaseWriteError {
     Beneath(ListenerName),
     #[error("the run goes on from an earlier one, whose results a case does not have")]
     Retry,
+    #[error("only {0}, the source of this fork, has all answers of the run: name a run there")]
+    Fork(ThreadId),
     #[error(transparent)]
     Organism(#[from] Error),
 }
@@ -61,6 +63,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
 
     if request.name == crate::contract::retry_name(&request.to) {
         return Err(CaseWriteError::Retry);
+    }
+    if let Some(source) = source_of_answers(records) {
+        return Err(CaseWriteError::Fork(source.clone()));
     }
 
     let reply = replies_of(records, run).ok_or(CaseWriteError::Open)?;
@@ -96,6 +101,15 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     });
     let _ = writeln!(out, "goals = {{ {} }}", goals.collect::<Vec<_>>().join(", "));
     Ok(out)
+}
+
+/// Returns the thread whose record has answers of the run: the source of a fork that has reopened
+/// or recalled calls. Returns `None` if these records have all answers of the run.
+fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
+    let source = records.first()?.fork_source()?;
+    let mut facts = records.iter().flat_map(|record| &record.facts);
+    let is_of_source = |fact: &Fact| matches!(fact, Fact::Reopened(_) | Fact::Recalled { .. });
+    facts.any(is_of_source).then_some(&source.thread)
 }
 
 /// Returns the replies of an ended run; `None` if the run is open.

@@ -12,6 +12,7 @@ use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
 use organism::thread::{Fact, Input};
 
+use super::proof::sql;
 use super::recorded_turns::{NO_TURNS, chain, chain_in};
 use super::{House, numbered, until};
 use crate::journal::script::{Script, name, thread};
@@ -268,5 +269,43 @@ fn verify_compares_what_a_fork_has_opened_again() {
         let detail = appended(&house, "sess-forked02", change).unwrap();
         let expected = ["open calls are not those of its history", "threads are not those"];
         assert!(expected.iter().any(|text| detail.contains(text)), "{detail}");
+    }
+}
+
+/// A recorded redaction in the history of a fork breaks no proof: `verify` names the fork and what
+/// it cannot compare.
+#[test]
+fn a_redaction_in_the_history_of_a_fork_is_no_break() {
+    let house = House::settled(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
+    std::fs::create_dir(house.path("essay")).unwrap();
+    house.write("essay/recording.toml", RECORDING);
+    let request = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
+        <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
+    let sent = house.send_text(request, &["--new", "sess-essay000"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let turns = house.messages_of("sess-essay000").into_iter();
+    let turns: Vec<_> = turns.filter(|(_, name)| name == "model-turn").collect();
+    let (first, _) = turns[0];
+    let (forked, _) = turns[2];
+    let fork = house.organism(&["fork", &forked.to_string()]);
+    assert_eq!((fork.code, &fork.out), (Some(0), &sent.out), "{fork:?}");
+    house.verified();
+
+    // The record of the first turn also has a message to the open run, which the fork has reopened.
+    let redacted = [(first, "payloads of its open calls"), (forked, "payloads of the turn")];
+    for (turn, expected) in redacted {
+        let records = house.reader().tree(&thread("sess-essay000"), None).unwrap();
+        let holds =
+            |fact: &Fact| matches!(fact, Fact::Accepted { message, .. } if message.id == turn);
+        let record = records.iter().find(|sealed| sealed.record.facts.iter().any(holds)).unwrap();
+        let blanked = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position =";
+        sql(&house, &format!("{blanked} {}", record.record.position));
+        let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+        assert_eq!(repaired.code, Some(0), "{repaired:?}");
+
+        let verified = house.organism(&["verify"]);
+        assert_eq!(verified.code, Some(5), "{verified:?}");
+        assert!(verified.out.contains("is a fork of sess-essay000"), "{verified:?}");
+        assert!(verified.out.contains(expected), "{verified:?}");
     }
 }

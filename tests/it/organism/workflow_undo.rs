@@ -1,6 +1,7 @@
 //! Workflows that undo their calls after a failure, in a whole organism. A listener keeps a ledger
 //! of bookings and cancellations.
 
+mod forks;
 mod races;
 
 use std::collections::BTreeMap;

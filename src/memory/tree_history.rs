@@ -1,0 +1,34 @@
+//! Reads whole trees. The tree of a fork begins with its history: the records of the source up to
+//! the end of the history, as records of the fork.
+
+use crate::ids::Position;
+use crate::journal::Error;
+use crate::journal::sqlite::JournalReader;
+use crate::thread::Record;
+
+/// Finds the tree of the record at the position `up_to`. Returns the records of this tree up to
+/// `up_to`, oldest first. If the tree is a fork, the records of its history come first: see
+/// [`with_history`].
+pub fn tree_with_history(reader: &JournalReader, up_to: Position) -> Result<Vec<Record>, Error> {
+    let records = reader.walk(up_to)?.into_iter().map(|sealed| sealed.record);
+    with_history(reader, records.collect())
+}
+
+/// Adds the history of a fork to `own`, the records of its tree from the first one on. The history
+/// consists of the records of the source, in which the ids of the source are replaced by the ids of
+/// the fork. The messages of reopened calls then occur once, in the history. Returns `own` as it is
+/// if the tree is no fork, or if the fork has no history.
+pub fn with_history(reader: &JournalReader, own: Vec<Record>) -> Result<Vec<Record>, Error> {
+    let Some(first) = own.first() else { return Ok(own) };
+    // The recursion over forks of forks ends, because a history ends before the record of its fork.
+    let history = first.fork_source().map(|source| source.history);
+    let history = history.filter(|last| Position(0) < *last && *last < first.position);
+    let Some(last) = history else { return Ok(own) };
+
+    let names = first.reopened_names();
+    let root = first.tree.clone();
+    let history = tree_with_history(reader, last)?.into_iter();
+    let history = history.map(|record| record.under(&root, &names));
+    let own = own.into_iter().map(Record::without_reopened);
+    Ok(history.chain(own).collect())
+}

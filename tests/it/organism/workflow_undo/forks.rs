@@ -1,0 +1,69 @@
+//! Runs in forks: what an undo covers and what a retry takes over may be in the history of the
+//! fork, whose records are those of the source.
+
+use super::super::until;
+use super::{CONFIG, house, ledger, send};
+
+#[test]
+fn a_run_in_a_fork_undoes_and_retries_what_its_history_has_done() {
+    let house = house(CONFIG);
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    let done = ledger(&house);
+    let running = house.run();
+
+    // The agent has booked before this turn, and so has the run itself.
+    let mut turns = house.messages_of("sess-travel00").into_iter();
+    let (turn, _) = turns.rfind(|(_, name)| name == "model-turn").unwrap();
+    let forked = house.organism(&["fork", &turn.to_string()]);
+    assert_eq!(forked.out, sent.out, "{forked:?}");
+    let cancelled = house.messages("cancel").into_iter();
+    let of_fork = cancelled.filter(|(_, thread)| thread.root().as_str() != "sess-travel00");
+    assert_eq!(of_fork.count(), 3, "two of three bookings are in the history: {forked:?}");
+
+    // All calls of the run are in the history of this fork.
+    let (result, _) = house.messages("trip-failed").remove(0);
+    let forked = house.organism(&["fork", &result.to_string(), "--json"]);
+    let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
+    let shown = house.organism(&["workflow", "show", &fork]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.err.contains("covers no call"), "its calls are undone: {shown:?}");
+    let retried = house.organism(&["workflow", "retry", &fork, "--no-wait"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let listed = until("the retry books again", || {
+        let listed = house.organism(&["approvals"]);
+        (listed.out.contains(&fork) || house.log().contains("crashed")).then_some(listed.out)
+    });
+    assert!(listed.contains("hotel"), "{listed} {}", house.log());
+
+    assert_eq!(ledger(&house), done, "no effect happened again");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A fork at a turn and a fork after the result list the same calls as their source.
+#[test]
+fn the_list_of_an_undo_has_the_calls_in_the_history_of_a_fork() {
+    let house = house(&CONFIG.replace("on_failure = \"undo\"\n", ""));
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
+    let mut turns = house.messages_of("sess-travel00").into_iter();
+    let (turn, _) = turns.rfind(|(_, name)| name == "model-turn").unwrap();
+    let (result, _) = house.messages("trip-failed").remove(0);
+
+    let listed = |thread: &str| {
+        let shown = house.organism(&["workflow", "show", thread]);
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        shown.out.replace(thread, "RUN")
+    };
+    let expected = listed("sess-travel00");
+    assert_eq!(expected.matches("<cancel ").count(), 3, "{expected}");
+    for place in [turn, result] {
+        let forked = house.organism(&["fork", &place.to_string(), "--json"]);
+        let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
+        assert_eq!(listed(&fork), expected, "{place}");
+        let written = house.organism(&["workflow", "test", "--from", &fork]);
+        assert_eq!(written.code, Some(2), "the source has its answers: {written:?}");
+    }
+    house.verified();
+}
