@@ -40,16 +40,29 @@ pub enum RendererVersion {
     /// error as its result. With `transport = "xml"`, the system prompt names the elements whose
     /// content is XML, so that special characters in it must be escaped.
     V10,
+    /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call that
+    /// was written without arguments has an empty object as its arguments. A fault in a `first`
+    /// group of another listener is not shown either if another peer of that group has replied.
+    V11,
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V10;
+    pub const CURRENT: Self = Self::V11;
 
     /// All versions of the renderer that this program contains. The prompt of an old turn can be
     /// rendered again only if the turn's version is among them.
-    pub const ALL: [Self; 8] =
-        [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7, Self::V8, Self::V9, Self::V10];
+    pub const ALL: [Self; 9] = [
+        Self::V3,
+        Self::V4,
+        Self::V5,
+        Self::V6,
+        Self::V7,
+        Self::V8,
+        Self::V9,
+        Self::V10,
+        Self::V11,
+    ];
 
     /// Returns the name under which records state the version.
     pub const fn as_str(self) -> &'static str {
@@ -62,6 +75,7 @@ impl RendererVersion {
             Self::V8 => "8",
             Self::V9 => "9",
             Self::V10 => "10",
+            Self::V11 => "11",
         }
     }
 

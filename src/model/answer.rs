@@ -41,14 +41,18 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Removes the last call of an answer if it is incomplete: if the answer was cut short, and the
-/// arguments that arrived are not a whole JSON value. A call without any arguments is incomplete
-/// then, too, because its arguments may not have begun.
-pub fn remove_cut_call(calls: &mut Vec<ToolCall>, stop: StopReason) {
-    let is_whole = |call: &ToolCall| serde_json::from_str::<&RawValue>(&call.arguments).is_ok();
-    if stop.is_cut() && calls.last().is_some_and(|call| !is_whole(call)) {
+/// Removes the last call of an answer that was cut short, if the arguments that arrived are not a
+/// whole JSON value. A call without any arguments is removed, too, because its arguments may not
+/// have begun.
+pub fn remove_cut_call(calls: &mut Vec<ToolCall>) {
+    if calls.last().is_some_and(|call| !is_whole_json(&call.arguments)) {
         calls.pop();
     }
+}
+
+/// Whether the text is one complete JSON value.
+pub fn is_whole_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 /// A block of an answer, kept verbatim. Only the provider that wrote the block can read the block.
@@ -76,10 +80,16 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether the provider cut the answer short, so that its last call may be incomplete. Servers
-    /// that give no reason have ended their answers as far as is known.
+    /// Whether the provider states that it cut the answer short.
     pub const fn is_cut(self) -> bool {
         matches!(self, Self::Length | Self::Refused)
+    }
+
+    /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated`
+    /// says whether the provider gave a reason. An unknown reason may state a cut. A provider that
+    /// gave no reason has ended its answer, as far as is known.
+    pub const fn may_be_cut(self, is_stated: bool) -> bool {
+        self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }
 
     pub const fn as_str(self) -> &'static str {

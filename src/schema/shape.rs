@@ -48,7 +48,7 @@ impl ShapeBuilder<'_> {
         let id = self.shapes.add(ElementShape {
             name: element.name.clone(),
             attributes: outline.attributes.iter().map(|a| a.name.clone()).collect(),
-            content: ShapeContent::Any,
+            content: ShapeContent::Any { unqualified: false },
         });
         self.known.insert(key, id);
         let content = if outline.is_text() {
@@ -56,7 +56,9 @@ impl ShapeBuilder<'_> {
         } else {
             let (children, wild) = self.model.elements_in(&outline.content);
             if wild || outline.mixed || outline.anything {
-                ShapeContent::Any
+                let is_bare = |child: &Arc<ElementDecl>| child.name.namespace().is_empty();
+                let unqualified = !children.is_empty() && children.iter().all(is_bare);
+                ShapeContent::Any { unqualified }
             } else {
                 let mut ids: Vec<ShapeId> = Vec::new();
                 for child in children {

@@ -58,7 +58,10 @@ pub enum ShapeContent {
     Elements(Vec<ShapeId>),
     /// The element may have any well-formed content, because its schema has a wildcard or mixed
     /// content. The content is parsed as strict XML.
-    Any,
+    Any {
+        /// Whether child elements are declared, and none of them has a namespace.
+        unqualified: bool,
+    },
 }
 
 /// The shapes of all elements, and the roots: the shapes of those elements that can be actions.

@@ -160,9 +160,10 @@ impl MemoryItems {
         let mut places = Vec::with_capacity(fold.seen.len() - self.seen + turns.len());
         for index in waited.into_iter().chain(self.seen..fold.seen.len()) {
             let Some((recorded, message)) = fold.seen.get(index) else { continue };
-            // Before the tenth version of the renderer, prompts showed these faults.
-            let is_void = fold.void_faults.contains(&message.id);
-            if is_void && self.version >= RendererVersion::V10 {
+            // Earlier versions of the renderer showed these faults.
+            let is_to_agent = message.to == *fold.agent();
+            let since = if is_to_agent { RendererVersion::V10 } else { RendererVersion::V11 };
+            if fold.void_faults.contains(&message.id) && self.version >= since {
                 continue;
             }
             let mut at = *recorded;

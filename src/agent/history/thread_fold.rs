@@ -13,7 +13,7 @@ use crate::thread::{Fact, Record};
 use super::action_order::ActionIndices;
 use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
-use super::transfer::is_reply_to;
+use super::transfer::replied_to;
 use super::{AgentMemory, ModelText, TimerNames, is_core, shown_message, states_fork};
 use crate::agent::turn_note::PastTurn;
 use crate::agent::{MemoryScope, RendererVersion};
@@ -47,8 +47,12 @@ pub struct ThreadFold {
     /// Messages that report the refusal of a request to the core, which a native call has made. The
     /// value identifies the native call, as in `results`.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// Faults of legs of `first` groups. A leg is one of the agent's calls to the peers of a group.
-    leg_faults: HashSet<MessageId>,
+    /// The callers of other listeners' `first` groups, by the messages that opened the calls of
+    /// these groups. Empty if the agent does not remember messages between other listeners.
+    callers_of_first: ByMessage<ListenerName>,
+    /// Faults of legs of `first` groups, each with the caller of the group. A leg is one of the
+    /// caller's calls to the peers of the group.
+    leg_faults: ByMessage<ListenerName>,
     /// Those of `leg_faults` that never counted, because another leg of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
     /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
@@ -114,7 +118,8 @@ impl ThreadFold {
             calls: ByMessage::default(),
             results: ByMessage::default(),
             refused_requests: ByMessage::default(),
-            leg_faults: HashSet::new(),
+            callers_of_first: ByMessage::default(),
+            leg_faults: ByMessage::default(),
             void_faults: HashSet::new(),
             refusals: ByMessage::default(),
             left_out: HashSet::new(),
@@ -169,9 +174,6 @@ impl ThreadFold {
         }
         self.up_to = record.position;
         let turn = record.facts.iter().find_map(|fact| self.own_turn(fact, record));
-        // The end of a call cancels faults, too. Only beside a reply, the group has another result.
-        let is_reply = |fact| is_reply_to(fact, &self.agent, &self.thread);
-        let has_reply = record.facts.iter().any(is_reply);
 
         for fact in &record.facts {
             match fact {
@@ -185,10 +187,8 @@ impl ThreadFold {
                     let gather = group.map(|(_, gather)| gather);
                     self.note(record.position, message, gather, turn.as_ref());
                 }
-                Fact::Disposed { message, how: Disposition::Cancelled }
-                    if has_reply && self.leg_faults.contains(message) =>
-                {
-                    self.void_faults.insert(*message);
+                Fact::Disposed { message, how: Disposition::Cancelled } => {
+                    self.note_cancelled(*message, record);
                 }
                 Fact::Window { agent, thread, before, kept }
                     if *agent == self.agent && *thread == self.thread =>
@@ -204,6 +204,17 @@ impl ThreadFold {
 
         if let Some(turn) = turn {
             self.push_turn(turn);
+        }
+    }
+
+    /// Notes that the record cancels a message. If the message is a fault of a `first` group, and
+    /// the record also has a reply to the caller of the group, the fault is void. A fault that only
+    /// the end of a call cancels stays valid.
+    fn note_cancelled(&mut self, message: MessageId, record: &Record) {
+        let Some(caller) = self.leg_faults.get(&message) else { return };
+        let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));
+        if replied.any(|to| to == caller) {
+            self.void_faults.insert(message);
         }
     }
 
@@ -288,16 +299,27 @@ impl ThreadFold {
             self.refusals.insert(message.id, (turn.seq, place));
         }
 
-        let answered = message.cause.and_then(|cause| self.calls.get(&cause));
-        let is_of_first = answered.is_some_and(|call| call.group == Some(Gather::First));
-        if is_of_first && message.kind == MessageKind::System {
-            self.leg_faults.insert(message.id);
+        if !own && group == Some(Gather::First) && self.scope == MemoryScope::Thread {
+            self.callers_of_first.insert(message.id, message.from.clone());
+        }
+
+        let caller = message.cause.and_then(|cause| self.caller_of_first(cause));
+        if let Some(caller) = caller.filter(|_| message.kind == MessageKind::System) {
+            self.leg_faults.insert(message.id, caller);
         }
 
         if own || message.to == self.agent || self.scope == MemoryScope::Thread {
             self.bytes += ITEM_BYTES + message.payload.len();
             self.seen.push((position, shown_message(message)));
         }
+    }
+
+    /// Returns the caller of the `first` group to which `call` belongs. `call` is the message that
+    /// opened one call of the group. Returns `None` for any other message.
+    fn caller_of_first(&self, call: MessageId) -> Option<ListenerName> {
+        let own = self.calls.get(&call).filter(|own| own.group == Some(Gather::First));
+        let own = own.map(|_| &self.agent);
+        own.or_else(|| self.callers_of_first.get(&call)).cloned()
     }
 
     /// Returns for each turn of the agent, oldest first, the call in which the agent took the turn.

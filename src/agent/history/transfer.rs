@@ -29,12 +29,11 @@ struct TransferLine {
 /// Encodes for `agent` the records of `thread`, as lines of JSON. The lines contain the messages of
 /// the thread, and the agent's own turns with their results, but no model text of other agents.
 /// From other threads of the tree, the lines contain only the agent's own messages and the refusals
-/// of its payloads. Beside a reply to the agent, the lines name the messages that the reply has
-/// cancelled.
+/// of its payloads. Beside a reply, the lines name the messages that the reply has cancelled.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
-        let has_reply = record.facts.iter().any(|fact| is_reply_to(fact, agent, thread));
+        let has_reply = record.facts.iter().any(|fact| replied_to(fact, thread).is_some());
         let concerns = |fact: &&Fact| {
             let is_hidden =
                 matches!(fact, Fact::Accepted { message, .. } if states_fork(message, record));
@@ -67,11 +66,12 @@ fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
     }
 }
 
-/// Whether the fact is a reply to `agent` in `thread`. The first reply to a `first` group of calls
-/// cancels the faults of the group's other calls.
-pub(super) fn is_reply_to(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
-    let Fact::Accepted { message, .. } = fact else { return false };
-    message.kind == MessageKind::Reply && message.to == *agent && message.thread == *thread
+/// Returns the listener that gets a reply in `thread`. Returns `None` if the fact is no such reply.
+/// The first reply to a `first` group of calls cancels the faults of the group's other calls.
+pub(super) fn replied_to<'f>(fact: &'f Fact, thread: &ThreadId) -> Option<&'f ListenerName> {
+    let Fact::Accepted { message, .. } = fact else { return None };
+    let is_reply = message.kind == MessageKind::Reply && message.thread == *thread;
+    is_reply.then_some(&message.to)
 }
 
 fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {

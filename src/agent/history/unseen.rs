@@ -41,16 +41,19 @@ pub enum UnseenReason {
     TextOfAnother,
     /// The message is the fault of a peer in a `first` group, and another peer has replied.
     Cancelled,
+    /// The message is a turn of the agent itself, whose text was redacted.
+    Redacted,
 }
 
 impl UnseenReason {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Cleared,
         Self::DidNotFit,
         Self::AmongOthers,
         Self::Waiting,
         Self::TextOfAnother,
         Self::Cancelled,
+        Self::Redacted,
     ];
 }
 
@@ -119,6 +122,9 @@ fn reason(
     message: &Message,
 ) -> Option<UnseenReason> {
     if is_core(&message.name, MODEL_TURN) {
+        if message.payload.is_redacted() && message.to == *view.agent {
+            return Some(UnseenReason::Redacted);
+        }
         let agent = PastTurn::read(message.payload.as_str()).map(|turn| turn.agent);
         let is_own = agent.is_some_and(|agent| agent == *view.agent);
         if !is_own {

@@ -103,6 +103,8 @@ pub(super) struct ParsedItems {
     pub has_text: bool,
     /// Whether the model wrote a note as a payload, and not only as reasoning.
     pub noted: bool,
+    /// Whether the refusal of an action already states that the answer was cut off.
+    states_cut_off: bool,
 }
 
 impl ParsedItems {
@@ -129,6 +131,7 @@ impl ParsedItems {
                     self.refuse(broken.attempt.clone(), finding)
                 }
                 Some(ElementVerdict::Take) | None => {
+                    self.states_cut_off |= broken.is_cut_off;
                     self.refuse(broken.attempt.clone(), named(&broken.finding));
                 }
             },
@@ -177,10 +180,14 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the model's text, which the provider cut off, ends inside a broken action. If it
-    /// does, adds to the refusal of this action that the answer was cut off. The refusal of an
-    /// unclosed final report stays unchanged.
+    /// Whether a refusal states that the provider cut the model's text off. If the text ends inside
+    /// a broken action, adds this to the refusal of the action. The refusal of an unclosed final
+    /// report stays unchanged.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
+        if self.states_cut_off {
+            return true;
+        }
+
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
         if is_cut && last.finding.code != FINAL_UNCLOSED {

@@ -417,7 +417,8 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                     | RendererVersion::V7
                     | RendererVersion::V8
                     | RendererVersion::V9
-                    | RendererVersion::V10 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V10
+                    | RendererVersion::V11 => SPAWN_ATTRIBUTES,
                 });
             }
         }

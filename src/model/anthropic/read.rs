@@ -80,7 +80,7 @@ pub(super) struct AnthropicReader {
     calls: Vec<ToolCall>,
     /// Input from the first event of the last call's block; `None` if later events of the block
     /// contained the input. The call gets this input once it is clear that its block was not cut
-    /// short.
+    /// short. An input that is not empty is whole.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
@@ -272,12 +272,18 @@ impl AnswerReader for AnthropicReader {
 
     fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
-        if !stop.is_cut() {
+        let may_be_cut = stop.may_be_cut(self.stop.is_some());
+        // The first event of a block states an empty input if the input follows in pieces.
+        let is_stated =
+            self.unfilled.as_deref().is_some_and(|input| !matches!(input, "{}" | "null"));
+        if !may_be_cut || is_stated {
             self.fill_call();
         }
 
         let mut calls = std::mem::take(&mut self.calls);
-        remove_cut_call(&mut calls, stop);
+        if may_be_cut {
+            remove_cut_call(&mut calls);
+        }
         let own = std::mem::take(&mut self.own);
         StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
     }

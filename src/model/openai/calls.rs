@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::limits;
-use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
+use crate::model::answer::{ToolCall, is_whole_json, remove_cut_call};
 use crate::model::remote::{AnswerWriter, StreamFault};
 
 #[derive(Deserialize)]
@@ -32,10 +32,69 @@ struct FunctionDelta<'a> {
 #[derive(Deserialize)]
 pub(super) struct JsonText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
+impl CallDelta<'_> {
+    fn id(&self) -> &str {
+        self.id.as_ref().map_or("", |id| &id.0)
+    }
+
+    fn name(&self) -> &str {
+        let name = self.function.as_ref().and_then(|function| function.name.as_ref());
+        name.map_or("", |name| &name.0)
+    }
+
+    fn index(&self) -> Option<u64> {
+        self.index.and_then(|raw| raw.get().parse().ok())
+    }
+
+    /// Returns the piece of the arguments; an empty text if the piece has none.
+    fn arguments(&self) -> Result<Cow<'_, str>, StreamFault> {
+        let arguments = self.function.as_ref().and_then(|function| function.arguments);
+        arguments.map_or(Ok(Cow::Borrowed("")), text_or_json)
+    }
+}
+
 #[derive(Default)]
 struct PartialCall {
     index: u64,
     call: ToolCall,
+    /// Whether a later piece repeated the name of the call. A name in a further piece then does not
+    /// begin another call.
+    repeats_name: bool,
+}
+
+impl PartialCall {
+    /// Whether the piece begins another call, although it has the index of this one or no index.
+    /// Different ids prove it. The same id and the same index prove the contrary. Otherwise, the
+    /// name in the piece decides, because some servers give all calls the same index and no id, or
+    /// the same id and no index. A different name proves it, unless the arguments of this call are
+    /// incomplete. The same name proves it only with arguments, and only if this call has complete
+    /// arguments. `has_arguments` says whether the piece contains a part of the arguments that is
+    /// more than white space.
+    fn is_followed_by(&self, piece: &CallDelta<'_>, has_arguments: bool) -> bool {
+        let Self { call, repeats_name, .. } = self;
+        let id = piece.id();
+        let is_numbered = piece.index().is_some();
+        if !id.is_empty() && (!is_numbered || !call.id.is_empty()) {
+            if id != call.id {
+                return true;
+            }
+
+            if is_numbered {
+                return false;
+            }
+        }
+
+        if piece.name().is_empty() || call.name.is_empty() || *repeats_name {
+            return false;
+        }
+
+        let is_another_name = piece.name() != call.name;
+        if call.arguments.trim().is_empty() {
+            is_another_name
+        } else {
+            (is_another_name || has_arguments) && is_whole_json(&call.arguments)
+        }
+    }
 }
 
 /// The calls of one answer, ordered by their first pieces.
@@ -43,59 +102,74 @@ struct PartialCall {
 pub(super) struct CallAssembler(Vec<PartialCall>);
 
 impl CallAssembler {
+    /// Adds a piece of a call. `place` is the index of the piece in its list: one chunk of the
+    /// stream has a list of pieces.
     pub fn add(
         &mut self,
         piece: &CallDelta<'_>,
+        place: usize,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        let id = piece.id.as_ref().map_or("", |id| &id.0);
-        let growing = self.growing(index(piece, self.0.len()), id)?;
+        let arguments = piece.arguments()?;
+        let growing = self.growing(piece, place, !arguments.trim().is_empty())?;
         if growing.call.id.is_empty() {
-            growing.call.id = id.to_owned();
+            piece.id().clone_into(&mut growing.call.id);
         }
 
-        let Some(function) = &piece.function else { return Ok(()) };
-        let name = function.name.as_ref().map_or("", |name| &name.0);
         if growing.call.name.is_empty() {
-            growing.call.name = name.to_owned();
+            piece.name().clone_into(&mut growing.call.name);
         }
 
-        if let Some(arguments) = function.arguments {
-            let arguments = text_or_json(arguments)?;
-            growing.call.arguments.push_str(&arguments);
-            out.count(arguments.len())?;
-        }
-
-        out.count(id.len() + name.len())
+        growing.call.arguments.push_str(&arguments);
+        out.count(piece.id().len() + piece.name().len())?;
+        out.count(arguments.len())
     }
 
-    /// Returns the native call that the piece with this `index` and `id` continues. This is the
-    /// last call with the same index, if its id matches `id`. An empty id matches every id. Without
-    /// a matching call, begins a new call. An equal index alone is not enough, because some servers
-    /// give all calls the same index.
-    fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
-        let known = self.0.iter().rposition(|growing| growing.index == index);
-        let known = known.filter(|at| {
-            let known_id = self.0.get(*at).map_or("", |growing| &growing.call.id);
-            id.is_empty() || known_id.is_empty() || known_id == id
-        });
-        let at = match known {
+    /// Returns the call to which the piece belongs. Begins a new call if the piece continues none.
+    fn growing(
+        &mut self,
+        piece: &CallDelta<'_>,
+        place: usize,
+        has_arguments: bool,
+    ) -> Result<&mut PartialCall, StreamFault> {
+        let count = self.0.len();
+        let at = match self.continued(piece, place, has_arguments) {
             Some(at) => at,
-            None if self.0.len() >= limits::NATIVE_CALLS_MAX => return Err(StreamFault::TooLong),
+            None if count >= limits::NATIVE_CALLS_MAX => return Err(StreamFault::TooLong),
             None => {
+                let index = piece.index().unwrap_or(u64::try_from(count).unwrap_or(u64::MAX));
                 self.0.push(PartialCall { index, ..PartialCall::default() });
-                self.0.len() - 1
+                count
             }
         };
 
-        Ok(self.0.get_mut(at).expect("it was found or pushed"))
+        let growing = self.0.get_mut(at).expect("it was found or pushed");
+        growing.repeats_name |= !growing.call.name.is_empty() && !piece.name().is_empty();
+        Ok(growing)
     }
 
-    /// Returns the calls of the answer, without a last call that is incomplete.
-    pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
+    /// Returns the place of the call that the piece continues: the last call with the same index.
+    /// For a piece without an index, this is the last call. Returns `None` if the piece begins a
+    /// new call.
+    fn continued(&self, piece: &CallDelta<'_>, place: usize, has_arguments: bool) -> Option<usize> {
+        let at = match piece.index() {
+            Some(index) => self.0.iter().rposition(|known| known.index == index)?,
+            // Two named entries of one list are two calls.
+            None if place > 0 && !piece.name().is_empty() => return None,
+            None => self.0.len().checked_sub(1)?,
+        };
+        let known = self.0.get(at)?;
+        (!known.is_followed_by(piece, has_arguments)).then_some(at)
+    }
+
+    /// Returns the calls of the answer. If the answer may be cut short, a last call that is
+    /// incomplete is left out.
+    pub fn finish(&mut self, may_be_cut: bool) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
-        remove_cut_call(&mut calls, stop);
+        if may_be_cut {
+            remove_cut_call(&mut calls);
+        }
 
         // A call without name and arguments is dropped. A call that lacks only its name is kept,
         // and the model gets an error for it.
@@ -111,17 +185,6 @@ impl CallAssembler {
     }
 }
 
-/// Returns the index of the call to which a piece belongs. A piece without an index begins a new
-/// call if it has an id, and otherwise continues the last call.
-fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
-    let written = piece.index.and_then(|raw| raw.get().parse().ok());
-    written.unwrap_or_else(|| {
-        let begins = piece.id.as_ref().is_some_and(|id| !id.0.is_empty());
-        let at = if begins { known } else { known.saturating_sub(1) };
-        u64::try_from(at).unwrap_or(u64::MAX)
-    })
-}
-
 /// Returns the text of a JSON string, or the JSON itself for any other value.
 fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
     match raw.get() {
@@ -131,5 +194,100 @@ fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
             Err(error) => Err(StreamFault::Unreadable { detail: error.to_string() }),
         },
         json => Ok(Cow::Borrowed(json)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the names and arguments of the calls that are assembled from these lists of pieces.
+    fn assembled(lists: &[&str]) -> Vec<(String, String)> {
+        let mut calls = CallAssembler::default();
+        let mut ignore = |_: crate::model::answer::AnswerChunk<'_>| {};
+        let mut out = AnswerWriter::new(&mut ignore, None);
+        for list in lists {
+            let pieces: Vec<CallDelta<'_>> = serde_json::from_str(list).unwrap();
+            for (place, piece) in pieces.iter().enumerate() {
+                calls.add(piece, place, &mut out).unwrap();
+            }
+        }
+
+        let calls = calls.finish(false);
+        calls.into_iter().map(|call| (call.name, call.arguments)).collect()
+    }
+
+    fn expected(calls: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = |(name, arguments): &(&str, &str)| ((*name).into(), (*arguments).into());
+        calls.iter().map(owned).collect()
+    }
+
+    /// Writes a whole call as one piece. `head` is the start of the piece: its index and its id.
+    fn whole(head: &str, name: &str, query: &str) -> String {
+        let arguments = format!("{{\\\"q\\\":\\\"{query}\\\"}}");
+        format!("{{{head}\"function\":{{\"name\":\"{name}\",\"arguments\":\"{arguments}\"}}}}")
+    }
+
+    #[test]
+    fn whole_calls_without_ids_are_calls_of_their_own() {
+        let two = expected(&[("look", "{\"q\":\"a\"}"), ("look", "{\"q\":\"b\"}")]);
+        for head in ["", "\"index\":0,", "\"index\":0,\"id\":\"\",", "\"id\":\"\","] {
+            let first = whole(head, "look", "a");
+            let second = whole(head, "look", "b");
+            assert_eq!(assembled(&[&format!("[{first},{second}]")]), two, "{head}");
+            let lists = [format!("[{first}]"), format!("[{second}]")];
+            assert_eq!(assembled(&[&lists[0], &lists[1]]), two, "{head}");
+        }
+    }
+
+    #[test]
+    fn calls_without_arguments_and_ids_are_calls_of_their_own() {
+        let wait = r#"{"index":0,"id":"","function":{"name":"wait","arguments":""}}"#;
+        let look = whole("\"index\":0,", "look", "a");
+        let both = expected(&[("wait", ""), ("look", "{\"q\":\"a\"}")]);
+        assert_eq!(assembled(&[&format!("[{wait}]"), &format!("[{look}]")]), both);
+
+        let unnumbered = r#"{"function":{"name":"wait"}}"#;
+        let twice = format!("[{unnumbered},{unnumbered}]");
+        assert_eq!(assembled(&[&twice]), expected(&[("wait", ""), ("wait", "")]));
+    }
+
+    #[test]
+    fn whole_calls_with_the_same_id_and_no_index_are_calls_of_their_own() {
+        let first = whole("\"id\":\"call_0\",", "look", "a");
+        let second = whole("\"id\":\"call_0\",", "look", "b");
+        let two = expected(&[("look", "{\"q\":\"a\"}"), ("look", "{\"q\":\"b\"}")]);
+        assert_eq!(assembled(&[&format!("[{first},{second}]")]), two);
+        assert_eq!(assembled(&[&format!("[{first}]"), &format!("[{second}]")]), two);
+
+        let wait = r#"{"id":"call_0","function":{"name":"wait","arguments":""}}"#;
+        let both = expected(&[("wait", ""), ("look", "{\"q\":\"a\"}")]);
+        assert_eq!(assembled(&[&format!("[{wait}]"), &format!("[{first}]")]), both);
+    }
+
+    #[test]
+    fn a_piece_of_white_space_begins_no_call() {
+        for head in ["\"index\":0,", "", "\"id\":\"call_0\","] {
+            let first = whole(head, "look", "a");
+            let blank =
+                format!("{{{head}\"function\":{{\"name\":\"look\",\"arguments\":\"\\n\"}}}}");
+            let lists = [format!("[{first}]"), format!("[{blank}]")];
+            let one = expected(&[("look", "{\"q\":\"a\"}\n")]);
+            assert_eq!(assembled(&[&lists[0], &lists[1]]), one, "{head}");
+        }
+    }
+
+    #[test]
+    fn a_server_may_repeat_the_name_in_each_piece_of_a_call() {
+        for head in ["\"index\":0,", "", "\"id\":\"call_0\","] {
+            let piece = |arguments: &str| {
+                format!(
+                    "[{{{head}\"function\":{{\"name\":\"look\",\"arguments\":\"{arguments}\"}}}}]"
+                )
+            };
+            let pieces = ["", "{\\\"q\\\":", "{}", "}", ""].map(piece);
+            let lists: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            assert_eq!(assembled(&lists), expected(&[("look", "{\"q\":{}}")]), "{head}");
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
-use serde_json::Value as Json;
 use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
 
 use super::calls::{CallAssembler, CallDelta, JsonText};
 use crate::model::answer::StopReason;
@@ -15,6 +15,12 @@ use crate::model::remote::{
     AnswerReader, AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamSummary,
 };
 use crate::model::sse::SseEvent;
+
+/// Values of `finish_reason` with which servers state that they have broken an answer off. DeepSeek
+/// states `insufficient_system_resource` and `aborted`, vLLM and SGLang state `abort`, OpenRouter
+/// and Mistral state `error`, and Z.ai states `network_error`.
+const BROKEN_OFF: [&str; 5] =
+    ["insufficient_system_resource", "aborted", "abort", "error", "network_error"];
 
 /// One chunk of the stream. Unknown keys are ignored.
 #[derive(serde::Deserialize)]
@@ -81,6 +87,8 @@ struct ContentPart<'a> {
 pub(super) struct OpenAiReader {
     quirks: OpenAiQuirks,
     calls: CallAssembler,
+    /// The last `finish_reason` that the stream stated, as [`finish_word`] returns it; `None` if it
+    /// has stated none.
     finish: Option<String>,
     has_refused: bool,
     counted: ReportedUsage,
@@ -123,10 +131,14 @@ impl OpenAiReader {
             self.delta(delta, out)?;
         }
 
-        if let Some(reason) = choice.finish_reason {
-            self.finish = Some(reason.get().trim_matches('"').to_owned());
+        let reason = choice.finish_reason.map(|reason| finish_word(reason.get()));
+        let Some(reason) = reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };
+        if BROKEN_OFF.contains(&reason.as_str()) {
+            let error = json!({ "type": reason, "message": "stated as finish_reason" });
+            return Err(StreamFault::Reported { error: error.to_string() });
         }
 
+        self.finish = Some(reason);
         Ok(())
     }
 
@@ -155,8 +167,8 @@ impl OpenAiReader {
             out.text(refusal)?;
         }
 
-        for piece in delta.tool_calls.iter().flatten() {
-            self.calls.add(piece, out)?;
+        for (place, piece) in delta.tool_calls.iter().flatten().enumerate() {
+            self.calls.add(piece, place, out)?;
         }
 
         Ok(())
@@ -205,10 +217,16 @@ impl OpenAiReader {
     fn stop(&self) -> StopReason {
         match self.finish.as_deref() {
             _ if self.has_refused => StopReason::Refused,
-            Some("stop" | "eos" | "end_turn" | "stop_sequence") => StopReason::Normal,
-            Some("tool_calls" | "function_call") => StopReason::Calls,
-            Some("length" | "max_tokens" | "model_length") => StopReason::Length,
-            Some("content_filter" | "refusal") => StopReason::Refused,
+            Some("stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence") => StopReason::Normal,
+            Some("tool_calls" | "tool_call" | "function_call" | "tool_use") => StopReason::Calls,
+            Some("length" | "max_tokens" | "model_length" | "model_context_window_exceeded") => {
+                StopReason::Length
+            }
+            Some("content_filter" | "refusal" | "sensitive") => StopReason::Refused,
+            // Gemini's own reasons, which its endpoint for OpenAI's format may pass on.
+            Some("safety" | "recitation" | "blocklist" | "prohibited_content" | "spii") => {
+                StopReason::Refused
+            }
             _ => StopReason::Unknown,
         }
     }
@@ -265,7 +283,7 @@ impl AnswerReader for OpenAiReader {
 
     fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
-        let calls = self.calls.finish(stop);
+        let calls = self.calls.finish(stop.may_be_cut(self.finish.is_some()));
         let stop = match stop {
             StopReason::Normal if !calls.is_empty() => StopReason::Calls,
             stop => stop,
@@ -302,6 +320,13 @@ impl<'de> Visitor<'de> for TextOrParts {
     fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
         Deserialize::deserialize(SeqAccessDeserializer::new(parts)).map(DeltaContent::Parts)
     }
+}
+
+/// Returns a `finish_reason` in lower case, without what follows a colon: Gemini states
+/// `content_filter: RECITATION`, for example.
+fn finish_word(json: &str) -> String {
+    let word = json.trim_matches('"').split(':').next().unwrap_or_default();
+    word.trim().to_ascii_lowercase()
 }
 
 fn counted(usage: &RawValue) -> ReportedUsage {

@@ -79,8 +79,8 @@ impl TurnWalk<'_> {
         let own_name = self.source.slice(tag.name.clone());
         // The attribute may choose a type with other children, and its value may depend on a prefix,
         // so the content is kept as written, with its bindings.
-        let content =
-            if has_type_attribute(&element) { &ShapeContent::Any } else { &shape.content };
+        let typed = ShapeContent::Any { unqualified: false };
+        let content = if has_type_attribute(&element) { &typed } else { &shape.content };
         let next = match content {
             ShapeContent::Text if tag.empty => {
                 element = element.with_text("");
@@ -104,8 +104,8 @@ impl TurnWalk<'_> {
                 element.content = children;
                 next
             }
-            ShapeContent::Any => {
-                let (verbatim, next) = self.verbatim(tag, &shape.name, reading)?;
+            ShapeContent::Any { unqualified } => {
+                let (verbatim, next) = self.verbatim(tag, &shape.name, *unqualified, reading)?;
                 element.verbatim = Some(Box::new(verbatim));
                 next
             }

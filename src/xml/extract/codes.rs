@@ -83,10 +83,17 @@ pub(super) struct RawFinding {
     pub code: ExtractCode,
     pub at: usize,
     pub message: String,
+    /// Whether the finding says that the provider cut the turn off.
+    pub is_cut_off: bool,
 }
 
 impl RawFinding {
     pub fn new(code: ExtractCode, at: usize, message: impl Into<String>) -> Self {
-        Self { code, at, message: message.into() }
+        Self { code, at, message: message.into(), is_cut_off: false }
+    }
+
+    /// Marks the finding as one which says that the provider cut the turn off.
+    pub fn about_cut_off(self) -> Self {
+        Self { is_cut_off: true, ..self }
     }
 }

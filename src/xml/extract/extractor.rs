@@ -219,8 +219,10 @@ impl Extractor {
             }
             DraftItem::Broken(note) => {
                 let attempt = attempt();
+                let is_cut_off = note.is_cut_off;
                 let finding = self.lines.finding(turn, note);
-                ExtractedItem::Broken(BrokenAction { attempt, finding, source: range })
+                let broken = BrokenAction { attempt, finding, is_cut_off, source: range };
+                ExtractedItem::Broken(broken)
             }
             DraftItem::Unknown(name) => {
                 let attempt = attempt();

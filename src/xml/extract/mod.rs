@@ -94,6 +94,8 @@ pub struct BrokenAction {
     /// The broken action as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
+    /// Whether the finding says that the provider cut the turn off.
+    pub is_cut_off: bool,
     /// Byte range of the broken action in the turn.
     pub source: Range<usize>,
 }

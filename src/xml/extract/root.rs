@@ -176,9 +176,8 @@ impl TurnWalk<'_> {
                 RootBoundary::End if self.is_cut_off && behind < source.len() => {
                     let message =
                         format!("the response was cut off before it is clear where `{shown}` ends");
-                    return Err(
-                        RawFinding::new(ExtractCode::UnclosedAction, tag.start, message).into()
-                    );
+                    let note = RawFinding::new(ExtractCode::UnclosedAction, tag.start, message);
+                    return Err(note.about_cut_off().into());
                 }
                 RootBoundary::End => break,
                 RootBoundary::Tangled => {

@@ -19,21 +19,18 @@ struct OpenTagScope {
 
 impl TurnWalk<'_> {
     /// Returns the content of the element that `tag` opens, and the offset after its close tag. The
-    /// content must be well-formed.
+    /// content must be well-formed. If `unqualified` is set, the declared child elements have no
+    /// namespace.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,
         name: &QName,
+        unqualified: bool,
         reading: &mut ActionReading,
     ) -> Result<(Verbatim, usize), WalkStop> {
         let written = self.source.lossy(tag.name.clone()).into_owned();
-        let mut bindings = reading.scope.visible();
-        let has_default = bindings.iter().any(|(prefix, _)| prefix.is_empty());
-        if let (true, false, Some(namespace)) = (reading.bare, has_default, &name.namespace) {
-            bindings.push((String::new(), namespace.to_string()));
-        }
-
         let written = Some(written).filter(|written| written.contains(':'));
+        let bindings = reading.scope.visible();
         let (end, next) = if tag.empty {
             (tag.end, tag.end)
         } else {
@@ -48,7 +45,11 @@ impl TurnWalk<'_> {
         };
 
         self.check_legal(xml, tag.end, || (*name.local).into(), reading);
-        Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
+        let mut verbatim = Verbatim { xml: xml.to_owned(), written, bindings };
+        if reading.bare {
+            bind_namespace(&mut verbatim, name, unqualified && has_child(xml));
+        }
+        Ok((verbatim, next))
     }
 
     /// Returns the offset of the close tag that belongs to `tag`, and the offset after the close
@@ -176,6 +177,30 @@ impl TurnWalk<'_> {
 
         Ok(tag.end)
     }
+}
+
+/// Binds the namespace of an element `name` in an action that was written without namespaces. The
+/// namespace becomes the default one, so it applies to names without a prefix in the content, too.
+/// If `unqualified` is set, these names have no namespace, so the element gets a prefix instead.
+fn bind_namespace(verbatim: &mut Verbatim, name: &QName, unqualified: bool) {
+    let Verbatim { written, bindings, .. } = verbatim;
+    let is_bound = |prefix: &str| bindings.iter().any(|(bound, _)| bound == prefix);
+    let Some(namespace) = name.namespace.as_deref().filter(|_| !is_bound("")) else { return };
+    if !unqualified {
+        bindings.push((String::new(), namespace.to_owned()));
+    } else if written.is_none() {
+        let mut prefix = "p".to_owned();
+        while is_bound(&prefix) {
+            prefix.push('p');
+        }
+        *written = Some(format!("{prefix}:{}", name.local));
+        bindings.push((prefix, namespace.to_owned()));
+    }
+}
+
+/// Whether the well-formed content contains a child element.
+fn has_child(xml: &str) -> bool {
+    xml.split('<').skip(1).any(|rest| !rest.starts_with(['!', '/', '?']))
 }
 
 fn ill(at: usize, message: impl Into<String>) -> WalkStop {

@@ -190,6 +190,13 @@ fn one_mistake_leaves_one_permanent_text() {
     let cut = reply("<NONCE-FINAL format=\"text\">").stop(StopReason::Length);
     let (_, transcript) = told(ActionTransport::XmlFinal, cut);
     assert_eq!(refusals(&transcript).1, 1, "{transcript}");
+
+    // The action stands before the text, so the model must not write less before it.
+    let cut = reply("<query>1 & 2</query>\nNow more text").stop(StopReason::Length);
+    let (text, transcript) = told(ActionTransport::Xml, cut);
+    assert_eq!(refusals(&transcript).1, 1, "{transcript}");
+    assert!(text.contains("cut off before it is clear where `query` ends"), "{text}");
+    assert!(!text.contains("reached its maximum length"), "{text}");
 }
 
 /// The prompt of an agent that has no peers.

@@ -286,12 +286,12 @@ fn native_results_of_a_group_are_in_config_order_since_the_ninth_version() {
     }
 }
 
-/// Adds a call to two peers. The first peer fails, and the second one replies. The first reply is
-/// the result of the group, so the fault does not count.
-fn first_of_a_group(story: &mut Story, call: MessageId) {
+/// Adds a call of `caller` to two peers. The first peer fails, and the second one replies. The
+/// first reply is the result of the group, so the fault does not count.
+fn first_of_a_group(story: &mut Story, caller: &str, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
-    let asks = ["code", "web"].map(|to| story_message("researcher", to, MessageKind::Call, &query));
-    let sent = story.turn("researcher", call, story.position(), "<query>both</query>", &asks);
+    let asks = ["code", "web"].map(|to| story_message(caller, to, MessageKind::Call, &query));
+    let sent = story.turn(caller, call, story.position(), "<query>both</query>", &asks);
     for fact in &mut story.records.last_mut().unwrap().facts {
         if let Fact::Accepted { opening: Some(opening), .. } = fact {
             opening.group = Some((CallId(sent[0]), Gather::First));
@@ -300,10 +300,10 @@ fn first_of_a_group(story: &mut Story, call: MessageId) {
 
     let core = system::NAMESPACE;
     let error = format!("<system-error xmlns=\"{core}\" code=\"timeout\">late</system-error>");
-    let fault = story_message("core", "researcher", MessageKind::System, &error);
+    let fault = story_message("core", caller, MessageKind::System, &error);
     let fault = story.say(fault.because(sent[0]));
     let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
-    story.say(story_message("web", "researcher", MessageKind::Reply, &found).because(sent[1]));
+    story.say(story_message("web", caller, MessageKind::Reply, &found).because(sent[1]));
     let dropped = Fact::Disposed { message: fault, how: Disposition::Cancelled };
     story.records.last_mut().unwrap().facts.push(dropped);
 }
@@ -312,7 +312,7 @@ fn first_of_a_group(story: &mut Story, call: MessageId) {
 #[test]
 fn a_fault_beside_the_reply_of_a_first_group_is_not_shown_since_the_tenth_version() {
     let (mut story, call) = question_thread();
-    first_of_a_group(&mut story, call);
+    first_of_a_group(&mut story, "researcher", call);
     for version in RendererVersion::ALL {
         let options = AgentOptions { version, ..options() };
         let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
@@ -323,12 +323,28 @@ fn a_fault_beside_the_reply_of_a_first_group_is_not_shown_since_the_tenth_versio
     }
 }
 
+/// Every member of a thread gets the same history of a group.
+#[test]
+fn a_fault_of_another_agent_s_first_group_is_not_shown_since_the_eleventh_version() {
+    let (mut story, call) = question_thread();
+    first_of_a_group(&mut story, "critic", call);
+    for version in RendererVersion::ALL {
+        let options = AgentOptions { version, ..options() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        assert!(text.contains("found"), "{version:?}: {text}");
+        let has_fault = text.contains("timeout");
+        assert_eq!(has_fault, version < RendererVersion::V11, "{version:?}: {text}");
+    }
+}
+
 /// The end of a call cancels its faults, too. They stay in the prompt then, on either machine.
 #[test]
 fn an_agent_on_another_machine_drops_the_same_faults() {
-    for has_reply in [true, false] {
+    let cases = ["researcher", "critic"].map(|caller| [(caller, true), (caller, false)]);
+    for (caller, has_reply) in cases.into_iter().flatten() {
         let (mut story, call) = question_thread();
-        first_of_a_group(&mut story, call);
+        first_of_a_group(&mut story, caller, call);
         if !has_reply {
             let facts = &mut story.records.last_mut().unwrap().facts;
             facts.retain(|fact| matches!(fact, Fact::Disposed { .. }));
@@ -347,7 +363,28 @@ fn an_agent_on_another_machine_drops_the_same_faults() {
         let sent = transfer::encode_thread(&story.records, &agent, &thread);
         let received = transfer::decode_thread(&sent, &thread).unwrap();
         let here = history::of(&story.records, &view);
-        assert_eq!(history::of(&received, &view), here, "with a reply: {has_reply}");
+        assert_eq!(history::of(&received, &view), here, "{caller}, with a reply: {has_reply}");
+    }
+}
+
+#[test]
+fn a_native_call_without_arguments_has_an_empty_object_since_the_eleventh_version() {
+    let transport = ActionTransport::Native;
+    let (mut story, call) = question_thread();
+    let position = story.position();
+    let note = format!(
+        "<model-turn xmlns=\"{}\" agent=\"researcher\" call=\"{call}\" position=\"{position}\" \
+         provider=\"playback\"><raw/><call id=\"c1\" name=\"wait\" payload=\"{}\"/></model-turn>",
+        system::NAMESPACE,
+        Digest::of(b"wait()")
+    );
+    story.say(story_message("researcher", "researcher", MessageKind::Note, &note));
+    for version in RendererVersion::ALL {
+        let options = AgentOptions { version, transport, ..options() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+        let arguments = if version < RendererVersion::V11 { "" } else { "{}" };
+        assert!(text.contains(&format!("[call c1] wait({arguments})")), "{version:?}: {text}");
     }
 }
 

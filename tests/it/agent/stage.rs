@@ -332,7 +332,9 @@ impl Stage {
         let id = 0x0197_0000_0000_7000_8000_0000_0000_0000 + self.submissions;
         let id = MessageId(Uuid::from_u128(id));
         let (key, trace, begun) = (None, None, None);
-        let submission = Submission { id, client, target, key, payload, trace, begun };
+        let refused_digest = None;
+        let submission =
+            Submission { id, client, target, key, payload, refused_digest, trace, begun };
         self.step(Event::Submit(Box::new(submission)));
         while let Some(delivery) = self.deliveries.pop_front() {
             self.work(&delivery);

@@ -128,6 +128,22 @@ fn a_stub_the_talk_of_others_and_a_request_that_waits_have_their_own_reasons() {
     );
 }
 
+/// The text of the turn is lost, but it is still a turn of the agent itself.
+#[test]
+fn a_redacted_turn_of_the_agent_has_its_own_reason() {
+    let mut story = Story::default();
+    let call = ask(&mut story);
+    story.turn_in(ROOT, "researcher", call, story.position(), "hm");
+    for payload in story.records.last_mut().unwrap().payloads_mut() {
+        let blank = "\0".repeat(payload.len());
+        assert!(payload.restore(&blank));
+    }
+    let turn = expect![[r#"
+        2 researcher -> researcher: model-turn: Redacted
+    "#]];
+    check(&story, call, MemoryScope::Own, &[], turn);
+}
+
 #[test]
 fn messages_of_other_threads_are_no_messages_of_this_one() {
     let mut story = Story::default();

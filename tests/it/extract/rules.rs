@@ -634,7 +634,7 @@ fn unshaped() -> Arc<ActionGrammar> {
     let doc = shapes.add(ElementShape {
         name: QName::new(Some("urn:doc"), "doc"),
         attributes: Vec::new(),
-        content: ShapeContent::Any,
+        content: ShapeContent::Any { unqualified: false },
     });
     let pack = shapes.add(ElementShape {
         name: QName::new(Some("urn:pack"), "pack"),

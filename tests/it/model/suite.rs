@@ -158,7 +158,17 @@ async fn stop_reasons_are_distinguished(wire: &Wire) {
             (word("model_context_window_exceeded"), StopReason::Length),
             (word("pause_turn"), StopReason::Unknown),
         ]),
-        _ => cases.push((word("function_call"), StopReason::Calls)),
+        _ => cases.extend([
+            (word("function_call"), StopReason::Calls),
+            (word("tool_call"), StopReason::Calls),
+            (word("tool_use"), StopReason::Calls),
+            (word("eos_token"), StopReason::Normal),
+            (word("model_length"), StopReason::Length),
+            (word("MAX_TOKENS"), StopReason::Length),
+            (word("content_filter: RECITATION"), StopReason::Refused),
+            (word("SAFETY"), StopReason::Refused),
+            (word("function_call_filter: MALFORMED_FUNCTION_CALL"), StopReason::Unknown),
+        ]),
     }
     for (said, stop) in cases {
         let (end, heard) =
@@ -178,9 +188,11 @@ async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     assert_eq!(ids, ["call_1", "call_2"]);
 }
 
-/// A provider may end the block of a call whose arguments had not begun.
+/// A provider may end the block of a call whose arguments had not begun. A reason that the client
+/// does not know may mean that.
 async fn a_call_that_was_cut_before_its_arguments_is_not_handed_out(wire: &Wire) {
-    for (stop, kept) in [(Stop::Length, 2), (Stop::Refused, 2), (Stop::Calls, 3)] {
+    let unknown = Stop::Word("something_new");
+    for (stop, kept) in [(Stop::Length, 2), (Stop::Refused, 2), (unknown, 2), (Stop::Calls, 3)] {
         let mut scene = calling(stop);
         scene.calls.swap(1, 2);
         let (end, _) = answered(wire.preset, script(wire, &scene)).await;

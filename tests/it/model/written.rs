@@ -342,6 +342,63 @@ async fn known_oddities_of_servers_are_understood() {
     assert_eq!(heard.text, "I can't do that.");
 }
 
+/// DeepSeek, vLLM, OpenRouter and Z.ai state with these reasons that an answer is incomplete.
+#[tokio::test]
+async fn an_answer_that_its_server_broke_off_is_an_error() {
+    for reason in ["insufficient_system_resource", "aborted", "abort", "error", "network_error"] {
+        let scene = Scene {
+            text: vec!["Stop the pump. Do NOT"],
+            calls: vec![("call_1", "clock", vec![])],
+            stop: Stop::Word(reason),
+            ..Scene::default()
+        };
+        let events = (OPENAI.events)(&scene);
+        let (end, _) = super::server::answered("deepseek", Script::stream(&events)).await;
+        let error = end.unwrap_err();
+        assert!(error.is_retried(), "{reason}: {error}");
+        assert!(error.is_for_another_route(), "{reason}: {error}");
+        let stated = format!("in the middle of its answer: {reason}: stated as finish_reason");
+        assert!(error.to_string().contains(&stated), "{error}");
+    }
+}
+
+/// A server that states no reason has ended its answer, as far as is known.
+#[tokio::test]
+async fn a_call_without_arguments_is_taken_from_a_server_that_states_no_reason() {
+    let scene = Scene { calls: vec![("call_1", "clock", vec![])], ..Scene::default() };
+    for stated in ["null", "\"\""] {
+        let events = (OPENAI.events)(&scene);
+        let events: Vec<_> = events
+            .iter()
+            .map(|event| {
+                let written = "\"finish_reason\":\"stop\"";
+                event.replace(written, &format!("\"finish_reason\":{stated}"))
+            })
+            .collect();
+        let (end, _) = super::server::answered("openai", Script::stream(&events)).await;
+        let end = end.unwrap();
+        assert_eq!(end.stop, organism::model::StopReason::Unknown, "{stated}");
+        assert_eq!(end.calls.len(), 1, "{stated}");
+    }
+}
+
+/// Some servers of this API state the whole input in the first event of a call's block.
+#[tokio::test]
+async fn a_call_whose_first_event_has_the_whole_input_is_taken_with_any_reason() {
+    for stop in [Stop::Calls, Stop::Length, Stop::Word("something_new")] {
+        let scene = Scene { calls: vec![("call_1", "clock", vec![])], stop, ..Scene::default() };
+        let events = (ANTHROPIC.events)(&scene);
+        let events: Vec<_> = events
+            .iter()
+            .map(|event| event.replace("\"input\":{}", "\"input\":{\"zone\":\"UTC\"}"))
+            .collect();
+        let (end, _) = super::server::answered("anthropic", Script::stream(&events)).await;
+        let calls = end.unwrap().calls;
+        let arguments: Vec<_> = calls.iter().map(|call| call.arguments.as_str()).collect();
+        assert_eq!(arguments, ["{\"zone\":\"UTC\"}"], "{stop:?}");
+    }
+}
+
 #[test]
 fn every_preset_is_found_by_its_name_and_hosted_ones_use_https() {
     assert!(PRESETS.len() >= 11);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::ListenerName;
-use crate::model::{ChatBlock, ChatMessage, ChatRole};
+use crate::model::{ChatBlock, ChatMessage, ChatRole, ToolCall};
 use crate::xml::escape::escape_text;
 
 use super::rendered_message::{RenderedMessage, merged, shown_or_stub};
@@ -186,7 +186,7 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
         if !turn.raw.trim().is_empty() {
             blocks.push(ChatBlock::Text(turn.raw.clone()));
         }
-        blocks.extend(turn.calls.iter().map(|call| ChatBlock::Call(call.call.clone())));
+        blocks.extend(turn.calls.iter().map(|call| native_call(&call.call, form.version)));
     } else {
         blocks.push(ChatBlock::Text(as_xml(turn)));
     }
@@ -195,6 +195,17 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
         blocks.push(ChatBlock::Text(SILENT.to_owned()));
     }
     ChatMessage { role: ChatRole::Assistant, blocks }
+}
+
+/// Returns a native call in the form of the API of its provider. A call that was written without
+/// arguments gets an empty object. Before the eleventh version of the renderer, its arguments
+/// stayed empty, and the request had `not_json` in their place.
+fn native_call(call: &ToolCall, version: RendererVersion) -> ChatBlock {
+    let mut call = call.clone();
+    if call.arguments.trim().is_empty() && version >= RendererVersion::V11 {
+        "{}".clone_into(&mut call.arguments);
+    }
+    ChatBlock::Call(call)
 }
 
 /// Builder of the user message that follows a turn of the model.
