@@ -234,6 +234,11 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
+/// Time that a child process has to exit after unsolicited output, before the process is killed. A
+/// program that prints an error and exits is then described by its exit code and its last words. A
+/// program exits within this time after its last output, even with an interpreter, and the
+/// replacement of a program that keeps running is not delayed noticeably.
+pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
 /// Number of stray answers at which the pump replaces a child process, and at which an attempt on
 /// NATS has crashed. An attempt is one hand-over of a call. An answer is stray if it names another
 /// attempt than the one that the process currently handles, or than the one on whose subject it

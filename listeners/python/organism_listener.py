@@ -41,6 +41,8 @@ _FRAME_BYTES_MAX = 16 << 20
 _NOT_XML = re.compile("[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 # A number with an exponent, such as 5e-05, which `xs:decimal` does not have.
 _EXPONENT = re.compile("-?[0-9.]+[eE][-+]?[0-9]+")
+# Numbers that are not finite, as Python writes floats and decimals, and as XML Schema does.
+_NOT_FINITE = {"inf": "INF", "-inf": "-INF", "Infinity": "INF", "-Infinity": "-INF", "nan": "NaN"}
 # Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
@@ -81,12 +83,14 @@ def stale_preview(reason):
 
 def element(name, text=None, attributes=None, children=()):
     """Creates an element with the name `{namespace}local`. It contains the text, and then the elements
-    in `children`. Attributes without a value are left out."""
-    if isinstance(text, (ET.Element, list, tuple)):
-        raise NotAText(name, text)
-    made = ET.Element(name, _texts_of(attributes or {}))
-    made.text = None if text is None else _text_of(text)
-    made.extend(children)
+    in `children`, which may also be one element. Attributes without a value are left out. A text is a
+    string, a number, or a value that has a text of its own, such as a date."""
+    made = ET.Element(name, _texts_of(attributes or {}, f"element({name!r})"))
+    made.text = None if text is None else _text_of(text, f"the text of element({name!r})")
+    for child in children if hasattr(children, "__iter__") else [children]:
+        if not isinstance(child, ET.Element):
+            raise NotAnElement(name, child)
+        made.append(child)
     return made
 
 
@@ -98,12 +102,12 @@ def spawn(payload, label=None, bound=False, tokens=None, money=None, timeout=Non
         "suggested_sub_id": label, "tokens": tokens, "money": money, "timeout": timeout,
         "bound": bool(bound) or None,
     }
-    return _core("spawn-thread", attributes, _core("initial-payload", {}, _answer(payload), True))
+    return _core("spawn-thread", attributes, _core("initial-payload", {}, _writable(payload), True))
 
 
 def send_to_thread(thread, payload):
     """Opens a call in a thread beneath this one."""
-    return _core("send-to-thread", {"thread_id": thread}, _answer(payload))
+    return _core("send-to-thread", {"thread_id": thread}, _writable(payload))
 
 
 def wait(until="all"):
@@ -114,26 +118,36 @@ def wait(until="all"):
 def _core(local, attributes, inner="", is_within=False):
     """Creates a core payload with a prefix. A default namespace would change the payloads inside it."""
     bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
-    words = "".join(f" {key}={quoted(text)}" for key, text in _texts_of(attributes).items())
+    words = "".join(f" {key}={quoted(text)}" for key, text in _texts_of(attributes, local).items())
     start = f"c:{local}{bound}{words}"
     return f"<{start}>{inner}</c:{local}>" if inner else f"<{start}/>"
 
 
-def _texts_of(attributes):
-    """Attributes as texts. Attributes without a value are left out."""
-    return {name: _text_of(value) for name, value in attributes.items() if value is not None}
+def _texts_of(attributes, owner):
+    """The attributes of `owner` as texts. Attributes without a value are left out."""
+    return {name: _text_of(value, f"the attribute `{name}` of {owner}")
+            for name, value in attributes.items() if value is not None}
 
 
-def _text_of(value):
-    """A value as XML Schema writes it: `true` or `false`, and a number without an exponent."""
+def _text_of(value, place):
+    """A value as XML Schema writes it: `true` or `false`, a number without an exponent, and `INF` or
+    `NaN`. Raises NotAText for a value with no text of its own, of which Python would only show the
+    representation, such as `<generator object ...>`."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
+    has_text = isinstance(value, (int, float)) or type(value).__str__ is not object.__str__
+    if not has_text or isinstance(value, (bytes, bytearray)):
+        raise NotAText(value, place)
     text = str(value)
-    if not isinstance(value, str) and _EXPONENT.fullmatch(text):
+    if not hasattr(value, "__float__"):
+        return text  # no number, but for example a path
+    if _EXPONENT.fullmatch(text):
         from decimal import Decimal  # only here, because it would delay each start
 
         return format(Decimal(text), "f")
-    return text
+    return _NOT_FINITE.get(text, text)
 
 
 def _core_text(local, text):
@@ -214,7 +228,8 @@ class Request(Message):
         self._connection.write("<heartbeat/>")
 
     def keep_alive(self):
-        """Sends heartbeats while a `with` block runs."""
+        """Sends heartbeats while a `with` block runs, the first at once: the time-out may be shorter than
+        the time between two heartbeats."""
         return _Alive(self)
 
     @property
@@ -245,6 +260,7 @@ class _Alive:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self):
+        self._request.heartbeat()
         while not self._stop.wait(_HEARTBEAT_SECONDS):
             self._request.heartbeat()
 
@@ -310,6 +326,9 @@ class _Connection:
         self._partial, self._frames = [], []
         self._ended = False
         self._lock = threading.Lock()
+        # Held between the look at the pipe and the read. Of two threads of a handler that look at once, one
+        # would otherwise read what the other saw, and the other would wait for the next frame.
+        self._source_lock = threading.Lock()
         self._watch_lock = threading.Lock()
         self._is_handling = False
         self._pump_has_ended = False
@@ -359,10 +378,11 @@ class _Connection:
                 data = data[os.write(self._sink, data):]
 
     def cancels(self, call):
-        while select.select([self._source], [], [], 0)[0] and self._fill():
-            pass
         call = call.encode()
-        return self._ended or any(frame.startswith(b"<cancel") and call in frame for frame in self._frames)
+        with self._source_lock:
+            while select.select([self._source], [], [], 0)[0] and self._fill():
+                pass
+            return self._ended or any(f.startswith(b"<cancel") and call in f for f in self._frames)
 
     def _fill(self):
         data = os.read(self._source, 1 << 16)
@@ -430,13 +450,23 @@ class UnwritableAnswer(Exception):
 
 
 class NotAText(UnwritableAnswer, TypeError):
-    """A handler passed something else than a text as the text of an element. The handler may have acted
+    """A handler passed something else than a text as the text or an attribute of an element. The handler
+    may have acted already, so a retry could repeat its effects."""
+
+    def __init__(self, value, place):
+        super().__init__(
+            f"the answer cannot be sent: {place} is of type {type(value).__name__}: pass elements as "
+            "children=[...], attributes as attributes={...}, and anything else as a string or a number")
+
+
+class NotAnElement(UnwritableAnswer, TypeError):
+    """A handler passed something else than an element as a child of an element. The handler may have acted
     already, so a retry could repeat its effects."""
 
-    def __init__(self, name, text):
+    def __init__(self, name, child):
         super().__init__(
-            f"the text of element({name!r}) is of type {type(text).__name__}: pass elements as "
-            "children=[...]")
+            f"the answer cannot be sent: a child of element({name!r}) is of type {type(child).__name__}: "
+            "pass elements as children=[...], and a text as the text of an element")
 
 
 def _writable(returned):

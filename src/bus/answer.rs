@@ -13,6 +13,9 @@ use crate::xml::scan::{BrokenRule, split};
 /// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
 const HEAD_BYTES: usize = 1024;
 
+/// The mark that some programs write at the beginning of their output.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// The call and the attempt that an answer names, as unparsed strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedAttempt {
@@ -59,6 +62,8 @@ pub(crate) struct ListenerAnswer {
 /// Parses the answer in a frame or a NATS message. The bytes may be anything, even if they are not
 /// UTF-8 or XML.
 pub(super) fn read(frame: &[u8]) -> ListenerAnswer {
+    let frame = without_byte_order_mark(frame);
+
     match root(frame) {
         None => {
             let payloads = payloads(frame, 0..frame.len());
@@ -68,6 +73,45 @@ pub(super) fn read(frame: &[u8]) -> ListenerAnswer {
             let payloads = content.and_then(|content| payloads(frame, content));
             ListenerAnswer { named: Some(named), memory, payloads }
         }
+    }
+}
+
+pub(super) fn without_byte_order_mark(frame: &[u8]) -> &[u8] {
+    frame.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(frame)
+}
+
+/// Whether an answer with a name may begin with these bytes. True if the bytes contain only white
+/// space, or the whole or partial start tag of an `<answer>` or `<missing-memory>` element.
+pub(super) fn may_name_attempt(beginning: &[u8]) -> bool {
+    let head = without_byte_order_mark(beginning);
+    let head = head.get(..HEAD_BYTES).unwrap_or(head);
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        // The bytes end inside a character.
+        Err(error) if error.error_len().is_none() => {
+            let valid = head.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(valid).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+
+    if let Some(root) = Element::head(text) {
+        return named_attempt(&root).is_some();
+    }
+
+    let text = text.trim_start();
+    let Some(tag) = text.strip_prefix('<') else { return text.is_empty() };
+    // An XML declaration or a comment may precede the start tag.
+    if tag.starts_with(['?', '!']) {
+        return true;
+    }
+    match tag.split_once(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>')) {
+        Some((name, _)) => {
+            let local = name.rsplit(':').next().unwrap_or_default();
+            matches!(local, "answer" | "missing-memory")
+        }
+        // The name itself is not complete yet.
+        None => true,
     }
 }
 
@@ -111,6 +155,25 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
         .or_else(|| memchr::memmem::find(head, b"missing-memory"))?;
     let text = std::str::from_utf8(frame).ok()?;
     let head = Element::head(text)?;
+    let (named, memory) = named_attempt(&head)?;
+    let begin = head.origin.end;
+    let tag = text.get(head.origin.tag)?;
+    let end = if tag.ends_with("/>") {
+        text.get(begin..)?.trim_ascii().is_empty().then_some(begin)
+    } else {
+        let name = tag.trim_matches(['<', '>']).split_ascii_whitespace().next()?;
+        end_of_content(text, name).filter(|end| *end >= begin)
+    };
+
+    let unclosed = || "its <answer> does not end where the frame does".to_owned();
+    let content = end.map(|end| begin..end).ok_or_else(unclosed);
+    Some(AnswerRoot { named, memory, content })
+}
+
+/// Returns the attempt that a start tag names, and its statement on the memory of the listener.
+/// Returns `None` if the tag is not that of an `<answer>` or `<missing-memory>` element that names
+/// an attempt.
+fn named_attempt(head: &Element) -> Option<(NamedAttempt, ClaimedMemory)> {
     if head.name.namespace() != envelope::NAMESPACE {
         return None;
     }
@@ -124,18 +187,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     };
 
     let named = NamedAttempt { call: value("call")?, attempt: value("attempt")? };
-    let begin = head.origin.end;
-    let tag = text.get(head.origin.tag)?;
-    let end = if tag.ends_with("/>") {
-        text.get(begin..)?.trim_ascii().is_empty().then_some(begin)
-    } else {
-        let name = tag.trim_matches(['<', '>']).split_ascii_whitespace().next()?;
-        end_of_content(text, name).filter(|end| *end >= begin)
-    };
-
-    let unclosed = || "its <answer> does not end where the frame does".to_owned();
-    let content = end.map(|end| begin..end).ok_or_else(unclosed);
-    Some(AnswerRoot { named, memory, content })
+    Some((named, memory))
 }
 
 /// Returns the offset of the end tag of the element `name`. Returns `None` if the text does not end
@@ -171,9 +223,30 @@ mod tests {
         named(&format!("<answer xmlns=\"{NS}\" {name}>{one}</answer>"), &[one]);
         named(&format!("<e:answer {name} xmlns:e='{NS}'>{one} {one}</e:answer >\n"), &[one, one]);
         named(&format!("<?xml version=\"1.0\"?>\n<answer xmlns=\"{NS}\" {name}/>"), &[]);
+        named(&format!("\u{feff}<e:answer xmlns:e=\"{NS}\" {name}>{one}</e:answer>"), &[one]);
         named(&format!("<answer xmlns=\"{NS}\" {name}></answer>"), &[]);
         let nested = format!("<answer xmlns=\"{NS}\" call=\"c\" attempt=\"d\"/>");
         named(&format!("<answer xmlns=\"{NS}\" {name}>{nested}</answer>"), &[&nested]);
+    }
+
+    #[test]
+    fn the_beginning_of_an_answer_shows_whether_the_answer_can_name_its_call() {
+        let named = format!("\u{feff}\n<?xml version=\"1.0\"?><e:answer xmlns:e=\"{NS}\"");
+        let whole = format!("{named} call=\"a-b\" attempt=\"1.2\">");
+        for end in 0..=whole.len() {
+            let beginning = whole.as_bytes().get(..end).unwrap();
+            assert!(may_name_attempt(beginning), "{end} bytes of {whole}");
+        }
+        let missing = format!("<missing-memory xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>");
+        assert!(may_name_attempt(missing.as_bytes()));
+
+        for unnamed in
+            ["ready\n", "<done ", "<done>", "<answer>", "<answers ", "<heartbeat/>", "\0"]
+        {
+            assert!(!may_name_attempt(unnamed.as_bytes()), "{unnamed}");
+        }
+        assert!(!may_name_attempt(b"<answer \xff"));
+        assert!(!may_name_attempt(format!("{named} call=\"a-b\">").as_bytes()));
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub const INDEX_WORD_BATCHES: usize = 64;
 /// Time limit for the exact matching of equal events in two compared threads. Events that are left
 /// after this time are matched only roughly, so equal events may appear as differences.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
+/// Time limit for the exact matching of equal lines in all texts that one page or one output
+/// compares. Lines that are left after this time appear as differences.
+pub const LINE_COMPARISON_TIME: Duration = Duration::from_secs(2);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
 /// Maximum pairs of prompts that a comparison of two threads rebuilds. Each pair has one prompt
@@ -138,3 +141,5 @@ pub const CANDIDATES_MAX: usize = 10;
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
+/// Maximum characters that the index keeps of the text of a fault, or of a failed workflow run.
+pub const FAULT_CHARS_MAX: usize = 1_000;

@@ -14,7 +14,16 @@ use crate::xml::shape::QName;
 ///
 /// Each field of the type becomes a child element of the payload. With `#[serde(rename = "@x")]`, a
 /// field becomes an attribute. With `#[serde(rename = "$text")]`, a field becomes the text of the
-/// payload's root element.
+/// payload's root element, which may be empty or blank. Such a field may be an `Option`, which is
+/// `None` if the text is empty.
+///
+/// Serde writes and reads the fields, with these consequences:
+/// - A field that is `None` is written as an empty element, or as an empty attribute. With
+///   `#[serde(skip_serializing_if = "Option::is_none")]`, nothing is written.
+/// - An infinite `f64` is written as `inf`, and XML Schema requires `INF`. Use a text for such a
+///   field.
+/// - A child element with attributes and text needs `#[serde(default)]` at its `$text` field, if
+///   its text may be empty or blank. Blank text is then read as an empty text.
 pub trait TypedPayload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
     /// Local name of the payload's root element.
@@ -22,6 +31,11 @@ pub trait TypedPayload: Serialize + DeserializeOwned {
     /// Whether child elements are in the namespace of the payload's root element, as with
     /// `elementFormDefault="qualified"` in an XML schema.
     const QUALIFIED: bool = true;
+    /// Further namespaces whose elements and attributes are fields of the type, such as the
+    /// namespaces that the schema imports. Elements and attributes of all other namespaces are
+    /// ignored. The entry `"*"` names all namespaces, for a type that reads the content of an
+    /// `xs:any`; such a type cannot distinguish equal local names.
+    const IMPORTED_NAMESPACES: &'static [&'static str] = &[];
 
     fn payload_name() -> PayloadName {
         PayloadName::new(Self::NAMESPACE, Self::NAME)

@@ -1,6 +1,5 @@
 //! A delivery as a handler gets it (docs/PROTOCOL.md, sections 3 and 5).
 
-use std::borrow::Cow;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -9,13 +8,11 @@ use std::time::Duration;
 use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::trace::TraceParent;
-use crate::xml::element::{Element, Node};
-use crate::xml::shape::QName;
-use crate::xml::write::XSI_NAMESPACE;
 
 use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
 use super::payload::{Preview, TypedPayload};
 
+mod deserialize;
 mod parse;
 pub(super) use parse::of_message;
 
@@ -78,41 +75,16 @@ pub enum ReadError {
 }
 
 impl Received {
-    /// Deserializes the payload of the message.
+    /// Deserializes the payload of the message. Ignores elements and attributes of other namespaces
+    /// than those of the type; see [`TypedPayload::IMPORTED_NAMESPACES`].
     pub fn read<P: TypedPayload>(&self) -> Result<P, ReadError> {
         if self.name != P::payload_name() {
             let expected = P::payload_name();
             let got = self.name.clone();
             return Err(ReadError::Name { expected, got });
         }
-        quick_xml::de::from_str(&without_schema_attributes(&self.payload))
+        deserialize::deserialize(&self.payload)
             .map_err(|source| ReadError::Content { name: self.name.clone(), source })
-    }
-}
-
-/// Returns a payload without the attributes that refer to its schema, such as `xsi:type`. A
-/// deserializer ignores namespaces, so it would read such an attribute as the attribute `type`. The
-/// attribute `xsi:nil` stays, because the deserializer handles it.
-fn without_schema_attributes(payload: &str) -> Cow<'_, str> {
-    let names = [":type", ":schemaLocation", ":noNamespaceSchemaLocation"];
-    if !names.iter().any(|name| payload.contains(name)) {
-        return Cow::Borrowed(payload);
-    }
-
-    let Some(mut root) = Element::read_document(payload) else { return Cow::Borrowed(payload) };
-    remove_schema_attributes(&mut root);
-    Cow::Owned(root.to_xml())
-}
-
-fn remove_schema_attributes(element: &mut Element) {
-    let is_kept =
-        |(name, _): &(QName, String)| name.namespace() != XSI_NAMESPACE || &*name.local == "nil";
-    element.attributes.retain(is_kept);
-
-    for node in &mut element.content {
-        if let Node::Element(child) = node {
-            remove_schema_attributes(child);
-        }
     }
 }
 
@@ -173,15 +145,18 @@ impl Request {
         self.line.heartbeat_fn()()
     }
 
-    /// Sends heartbeats from a second thread until the returned guard is dropped. Drop the guard
-    /// before the handler returns, because no heartbeat may follow the answer.
+    /// Sends heartbeats from a second thread until the returned guard is dropped. Sends the first
+    /// one at once, because the time-out may be shorter than the interval. Drop the guard before
+    /// the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
         let heartbeat: HeartbeatFn = self.line.heartbeat_fn();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if heartbeat().is_err() {
+            loop {
+                let is_sent = heartbeat().is_ok();
+                let stop = stopped.recv_timeout(HEARTBEAT_EVERY);
+                if !is_sent || stop != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;
                 }
             }

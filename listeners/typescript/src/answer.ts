@@ -1,7 +1,18 @@
 /** What a handler returns, the words of the core among it, and the frames that hold it. */
 
 import { needed } from "./message.js";
-import { type Element, element, escaped, notXml, quoted, replaced, type Scalar } from "./xml.js";
+import { reasonOf } from "./program.js";
+import {
+  type Element,
+  element,
+  escaped,
+  notXml,
+  quoted,
+  replaced,
+  type Scalar,
+  textOfScalar,
+  UnwritableAnswer,
+} from "./xml.js";
 
 const ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1";
 const CORE = "https://xml-pipeline.org/ns/core/v1";
@@ -27,12 +38,12 @@ export interface ThreadOptions {
 export function spawn(payload: Payload, options: ThreadOptions = {}): Payload {
   const { label, bound, tokens, money, timeout } = options;
   const attributes = { suggested_sub_id: label, tokens, money, timeout, bound: bound ? "true" : undefined };
-  return core("spawn-thread", attributes, `<c:initial-payload>${textOf(payload)}</c:initial-payload>`);
+  return core("spawn-thread", attributes, `<c:initial-payload>${checkedText(payload)}</c:initial-payload>`);
 }
 
 /** Opens a call in a thread beneath this one. */
 export function sendToThread(thread: string, payload: Payload): Payload {
-  return core("send-to-thread", { thread_id: thread }, textOf(payload));
+  return core("send-to-thread", { thread_id: thread }, checkedText(payload));
 }
 
 /** Delays the next delivery of the call until all, or any, of its threads and timers are done. */
@@ -54,31 +65,34 @@ export function stalePreview(reason: string): Payload {
 }
 
 /** A payload of the core with a prefix: a default namespace would change the payloads inside it. */
-function core(local: string, attributes: Record<string, Scalar | undefined>, inner = ""): string {
-  const values = Object.entries(attributes).filter(([, value]) => value !== undefined);
-  const words = values.map(([key, value]) => ` ${key}=${quoted(String(value))}`).join("");
+function core(local: string, attributes: Record<string, Scalar | null | undefined>, inner = ""): string {
+  let words = "";
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null) {
+      words += ` ${key}=${quoted(textOfScalar(value, `the attribute \`${key}\` of ${local}`))}`;
+    }
+  }
   const start = `c:${local} xmlns:c="${CORE}"${words}`;
   return inner ? `<${start}>${inner}</c:${local}>` : `<${start}/>`;
 }
 
-/**
- * The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call ends
- * (section 7).
- */
-export class UnwritableAnswer extends Error {
-  constructor(reason: string) {
-    super(`the answer cannot be sent: ${reason}`);
-  }
-}
-
-/** The text of an answer. Throws an `UnwritableAnswer` if XML cannot contain it. */
+/** The text of an answer. Throws an `UnwritableAnswer` if it has no text, or one that XML cannot contain. */
 export function checkedText(answer: Answer): string {
-  const text = textOf(answer);
+  const text = writableText(answer);
   const found = notXml(text);
   if (found) {
     throw new UnwritableAnswer(`XML cannot contain the character ${found}`);
   }
   return text;
+}
+
+function writableText(answer: Answer): string {
+  try {
+    return textOf(answer);
+  } catch (error) {
+    const advice = "return elements, texts or arrays of these; make the text of an element a string or a number";
+    throw new UnwritableAnswer(`${advice} (${reasonOf(error)})`);
+  }
 }
 
 function textOf(answer: Answer): string {

@@ -11,14 +11,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { connect, errors, headers, type Msg, type MsgHdrs, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 
-import { missingMemory, UnwritableAnswer } from "./answer.js";
+import { missingMemory } from "./answer.js";
 import { type BusEnvironment, busEnvironment, connectionOptions, FatalError, shownCredentials } from "./environment.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import type { DeliveryChannel } from "./message.js";
 import { endSoon, logTrace, reasonOf } from "./program.js";
 import { Service, type ServiceVerb } from "./service.js";
-import { parse, quoted } from "./xml.js";
+import { parse, quoted, UnwritableAnswer } from "./xml.js";
 
 const ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1";
 const REASON_CHARACTERS_MAX = 200;

@@ -134,8 +134,12 @@ export class Request extends Message {
     this.#channel.heartbeat();
   }
 
-  /** Sends heartbeats until this promise is settled. Returns its value. */
+  /**
+   * Sends heartbeats until this promise is settled, the first at once: the time-out may be shorter than the time
+   * between two heartbeats. Returns the value of the promise.
+   */
   async keepAlive<T>(work: PromiseLike<T>): Promise<T> {
+    this.heartbeat();
     const timer = setInterval(() => this.heartbeat(), HEARTBEAT_MILLISECONDS);
     try {
       return await work;

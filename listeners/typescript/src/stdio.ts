@@ -1,11 +1,11 @@
 /** A listener as a child process: NUL-delimited frames on its pipes (docs/PROTOCOL.md, section 2). */
 
-import { missingMemory, named, UnwritableAnswer, unwritable } from "./answer.js";
+import { missingMemory, named, unwritable } from "./answer.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import { type DeliveryChannel, needed } from "./message.js";
 import { endSoon, logTrace } from "./program.js";
-import { type Element, parse } from "./xml.js";
+import { type Element, parse, UnwritableAnswer } from "./xml.js";
 
 const FRAME_BYTES_MAX = 16 * 2 ** 20;
 const PROBE_MILLISECONDS = 500;

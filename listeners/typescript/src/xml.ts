@@ -58,22 +58,68 @@ export class Element {
   }
 }
 
-/** Creates an element. Attributes without a value are left out. */
+/**
+ * The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call ends
+ * (docs/PROTOCOL.md, section 7).
+ */
+export class UnwritableAnswer extends Error {
+  constructor(reason: string) {
+    super(`the answer cannot be sent: ${reason}`);
+  }
+}
+
+/** Creates an element. Attributes without a value are left out, as is content that is null. */
 export function element(
   name: string,
-  content: Content = [],
+  content: Content | null = [],
   attributes: Readonly<Record<string, Scalar | null | undefined>> = {},
 ): Element {
-  const parts: readonly (Scalar | Element)[] = Array.isArray(content) ? content : [content];
-  const children = parts.map((part) => (part instanceof Element ? part : String(part)));
+  const parts: readonly (Scalar | Element)[] = Array.isArray(content) ? content : content === null ? [] : [content];
+  const place = `the content of element("${name}")`;
+  const children = parts.map((part) => (part instanceof Element ? part : textOfScalar(part, place)));
   const values = new Map<string, string>();
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== undefined && value !== null) {
-      values.set(key, String(value));
+      values.set(key, textOfScalar(value, `the attribute \`${key}\` of element("${name}")`));
     }
   }
 
   return new Element(name, values, children);
+}
+
+/**
+ * A value as XML Schema writes it: a number without an exponent, and `INF` for an infinite one. Throws an
+ * `UnwritableAnswer` for any other value, whose text would be one such as `[object Object]`.
+ */
+export function textOfScalar(value: Scalar, place: string): string {
+  switch (typeof value) {
+    case "string":
+      return value;
+    case "bigint":
+    case "boolean":
+      return String(value);
+    case "number":
+      return textOfNumber(value);
+    default: {
+      const type = value === null ? "null" : typeof value;
+      throw new UnwritableAnswer(`${place} is of type ${type}: pass strings, numbers, booleans or elements`);
+    }
+  }
+}
+
+function textOfNumber(value: number): string {
+  if (Math.abs(value) === Infinity) {
+    return value < 0 ? "-INF" : "INF";
+  }
+  const text = String(value);
+  const [, sign = "", whole = "", fraction = "", exponent] = /^(-?)(\d)(?:\.(\d+))?e([-+]\d+)$/.exec(text) ?? [];
+  if (exponent === undefined) {
+    return text;
+  }
+  // JavaScript writes an exponent of more than 20, or of less than -6.
+  const digits = whole + fraction;
+  const zeros = "0".repeat(Math.abs(Number(exponent)));
+  return Number(exponent) < 0 ? `${sign}0.${zeros.slice(1)}${digits}` : sign + digits + zeros.slice(fraction.length);
 }
 
 /** Parses a text that holds one element. Throws where it is not well-formed, or declares a document type. */

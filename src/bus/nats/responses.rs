@@ -88,10 +88,12 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 }
 
 /// Maps an error code of a listener to a failure. A 4xx code is final, as in HTTP; any other code
-/// allows a retry.
+/// allows a retry. With 413 and 422, the kits report that they cannot send the answer of a handler.
+/// The handler has acted, so the request was not refused. On pipes, the same failure is garbage.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {
+        Ok(413 | 422) => AttemptFailure::Garbage { detail },
         Ok(400..=499) => AttemptFailure::Refused { detail },
         _ => AttemptFailure::Crashed { detail },
     }
@@ -138,6 +140,8 @@ mod tests {
 
         let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
         let refused = AttemptFailure::Refused { detail: "no".to_owned() };
+        let unsent = AttemptFailure::Garbage { detail: "too large".to_owned() };
+        let too_large = [(header_names::ERROR_CODE, "413"), (header_names::ERROR, "too large")];
         let cases = [
             (message(&[], ""), answer(&[])),
             (message(&[], " <a/>\n<b>1</b>"), answer(&["<a/>", "<b>1</b>"])),
@@ -153,6 +157,7 @@ mod tests {
                 message(&[(header_names::ERROR_CODE, "404"), (header_names::ERROR, "no")], "<a/>"),
                 ListenerResponse::Answer(Err(refused)),
             ),
+            (message(&too_large, ""), ListenerResponse::Answer(Err(unsent))),
             (
                 message(&[(header_names::ERROR_CODE, "odd")], ""),
                 ListenerResponse::Answer(Err(crashed("no reason was given"))),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::memory::MemoryMark;
@@ -121,6 +121,9 @@ impl<'a> ChildIo<'a> {
             }
             let ended = match self.event().await {
                 ChildEvent::Frame(frame) => self.handle_frame(frame).await,
+                ChildEvent::Stopped(FrameError::Unsolicited) if self.exits_soon().await => {
+                    Some(self.exited().await)
+                }
                 ChildEvent::Stopped(stopped) => Some(self.stopped(stopped).await),
                 ChildEvent::Exited => Some(self.exited().await),
                 ChildEvent::Wrote(wrote) => self.wrote(wrote).await,
@@ -161,11 +164,13 @@ impl<'a> ChildIo<'a> {
             }
         };
 
+        let is_idle = self.serving.is_none();
+
         tokio::select! {
             // In this order: what the child has written counts before its exit, and both before a
             // new command.
             biased;
-            frame = self.frames.next() => match frame {
+            frame = self.frames.next_of_child(is_idle) => match frame {
                 Ok(frame) => {
                     self.frames_in_row += 1;
                     ChildEvent::Frame(frame::read(frame))
@@ -324,7 +329,7 @@ impl<'a> ChildIo<'a> {
                     }
                 }
                 // The output is not complete yet, and may name its call.
-                None if is_named => return None,
+                None if is_named && self.frames.may_name_attempt() => return None,
                 _ => return Some(self.unasked().await),
             }
         }
@@ -360,6 +365,12 @@ impl<'a> ChildIo<'a> {
             format!("gave {} answers to attempts that it did not have at hand", self.strays);
         self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
         Some(ChildExit::Fault(detail))
+    }
+
+    /// Whether the child exits after output that it wrote without a delivery. The output is then an
+    /// error message, for example, and the exit explains more than the output does.
+    async fn exits_soon(&mut self) -> bool {
+        timeout(limits::UNSOLICITED_EXIT_GRACE, self.child.exited()).await.is_ok()
     }
 
     async fn unasked(&mut self) -> ChildExit {
@@ -399,6 +410,7 @@ impl<'a> ChildIo<'a> {
                 };
                 (detail, |detail| AttemptFailure::Crashed { detail })
             }
+            FrameError::Unsolicited => return self.unasked().await,
             FrameError::TooLong => {
                 self.child.kill().await;
                 let detail = format!("a frame of more than {max} bytes");

@@ -60,6 +60,7 @@ impl DirectProcess {
             FrameError::TooLong => {
                 format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
             }
+            FrameError::Unsolicited => "wrote to its standard output unasked".to_owned(),
             FrameError::Failed(error) => format!("its standard output cannot be read: {error}"),
         };
         let end = self.end().await;

@@ -64,7 +64,7 @@ pub(crate) enum ChildFrame {
 }
 
 pub(super) fn read(frame: &[u8]) -> ChildFrame {
-    match frame.trim_ascii() {
+    match answer::without_byte_order_mark(frame).trim_ascii() {
         b"<heartbeat/>" | b"<heartbeat />" => ChildFrame::Heartbeat,
         frame => ChildFrame::Answer(answer::read(frame)),
     }
@@ -78,6 +78,8 @@ pub(super) enum FrameError {
         unfinished: usize,
     },
     TooLong,
+    /// The child began a frame although the child handles no delivery.
+    Unsolicited,
     Failed(io::Error),
 }
 
@@ -100,9 +102,18 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     /// Returns the next frame without its [`END`] byte. Cancel-safe: dropping the future loses no
     /// bytes.
     pub async fn next(&mut self) -> Result<&[u8], FrameError> {
+        self.next_of_child(false).await
+    }
+
+    /// Returns the next frame as [`Self::next`] does. If `is_idle` is set, the child handles no
+    /// delivery. The method then fails as soon as the child has begun a frame that cannot be an
+    /// answer with a name. The end of this frame could otherwise come after the next delivery, and
+    /// the frame would count as the answer to that delivery.
+    pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {
                 Some(range) => break range,
+                None if is_idle && !self.may_name_attempt() => return Err(FrameError::Unsolicited),
                 None => self.fill().await?,
             }
         };
@@ -153,27 +164,34 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.buffer.reserve(READ_BYTES);
 
         match self.from.read_buf(&mut self.buffer).await {
-            Ok(0) => Err(FrameError::Closed { unfinished: self.buffer.len() }),
+            Ok(0) => Err(FrameError::Closed { unfinished: self.unfinished() }),
             Ok(_) => Ok(()),
             Err(error) => Err(FrameError::Failed(error)),
         }
     }
 
-    /// Whether the buffer contains bytes after the last returned frame.
+    /// Whether the bytes after the last returned frame may begin an answer with a name. True if
+    /// there are no such bytes.
+    pub fn may_name_attempt(&self) -> bool {
+        answer::may_name_attempt(self.buffer.get(self.start..).unwrap_or_default())
+    }
+
+    /// Whether the buffer contains more than white space after the last returned frame.
     pub fn has_more(&self) -> bool {
         self.unfinished() > 0
     }
 
-    /// Returns the number of buffered bytes after the last returned frame.
+    /// Returns the number of buffered bytes after the last returned frame. White space at the
+    /// beginning and at the end does not count, because a child may write it at any time.
     pub fn unfinished(&self) -> usize {
-        self.buffer.len() - self.start
+        self.buffer.get(self.start..).unwrap_or_default().trim_ascii().len()
     }
 
-    /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived. Returns 0 while
-    /// a whole frame is in the buffer.
+    /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived, as
+    /// [`Self::unfinished`] counts them. Returns 0 while a whole frame is in the buffer.
     pub fn bytes_without_end(&self) -> usize {
         let unread = self.buffer.get(self.start..).unwrap_or_default();
-        if memchr::memchr(END, unread).is_some() { 0 } else { unread.len() }
+        if memchr::memchr(END, unread).is_some() { 0 } else { self.unfinished() }
     }
 }
 
@@ -220,5 +238,30 @@ mod tests {
 
         child.write_all(b"/>\0").await.unwrap();
         assert_eq!(frames.next().await.unwrap(), b"<c/>");
+    }
+
+    #[tokio::test]
+    async fn an_idle_child_may_only_begin_an_answer_with_a_name() {
+        let (mut child, ours) = pipe().unwrap();
+        let mut frames = ChildFrameReader::new(ours);
+        child.write_all(b"<done>1</done>\0\n").await.unwrap();
+        assert_eq!(frames.next_of_child(true).await.unwrap(), b"<done>1</done>");
+        frames.read_available();
+        assert!(frames.may_name_attempt(), "white space is harmless");
+        assert!(!frames.has_more(), "white space is no surplus");
+        assert_eq!(frames.bytes_without_end(), 0);
+
+        child.write_all(b"<e:answer ").await.unwrap();
+        frames.read_available();
+        assert!(frames.may_name_attempt());
+        child.write_all(b"\0ready").await.unwrap();
+        assert_eq!(frames.next_of_child(true).await.unwrap(), b"\n<e:answer ");
+        let begun = frames.next_of_child(true).await;
+        assert!(matches!(begun, Err(FrameError::Unsolicited)), "{begun:?}");
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_a_heartbeat_is_ignored() {
+        assert_eq!(read("\u{feff}<heartbeat/>".as_bytes()), ChildFrame::Heartbeat);
     }
 }

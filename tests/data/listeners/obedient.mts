@@ -1,7 +1,7 @@
 // Does what the payload says, through the TypeScript kit. The same words as in obedient.py.
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { element, type Element, Listener, type Request, stalePreview } from "organism-listener";
+import { Element, element, Listener, type Payload, type Request, spawn, stalePreview } from "organism-listener";
 
 const NS = "{urn:test}";
 
@@ -64,6 +64,35 @@ await new Listener()
         return done(`${process.env["ORGANISM_LISTENER"]} ${request.attempt} ${request.thread}`);
       case "string":
         return `<done xmlns="urn:test">${argument}</done>`;
+      case "alive":
+        return request.keepAlive(Promise.resolve(done("alive")));
+      case "bytes":
+        return done(Buffer.from("abc") as unknown as string);
+      case "generator":
+        return done([1].values() as unknown as string);
+      case "dict":
+        return done({ unit: "kg" } as unknown as string);
+      case "list-attribute":
+        return element(`${NS}done`, [], { n: [1] as unknown as string });
+      case "null-child":
+        return element(`${NS}done`, [null as unknown as string]);
+      case "one-child":
+        return element(`${NS}done`, done("inner"));
+      case "spawn-number":
+        return spawn(Object.create(null) as Payload);
+      case "number":
+        return new Element(`${NS}done`, new Map(), [5 as unknown as string]);
+      case "number-attribute":
+        return new Element(`${NS}done`, new Map([["n", 5 as unknown as string]]));
+      case "deep":
+        return count("20000").reduce((nested) => element(`${NS}done`, nested), done("deep"));
+      case "infinite":
+        return [Infinity, -Infinity, NaN].map(done);
+      case "values": {
+        const attributes = { none: undefined, yes: true, small: 5e-7, large: 1.25e22, negative: -1.5e-8 };
+        const options = { label: null as unknown as string, money: 5e-7, bound: true };
+        return [element(`${NS}done`, false, attributes), spawn(done(1e22), options)];
+      }
       case "control":
         return done("\0");
       case "huge":

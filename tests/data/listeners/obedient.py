@@ -65,18 +65,52 @@ def do(request):
         import subprocess
 
         return done(len(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout))
+    if word == "alive":
+        with request.keep_alive():
+            return done("alive")
     if word == "nested":
         return done(done("inner"))
+    if word == "bytes":
+        return done(b"abc")
+    if word == "generator":
+        return done(done(n) for n in range(2))
+    if word == "dict":
+        return done({"unit": "kg"})
+    if word == "list-attribute":
+        return listener.element(NS + "done", attributes={"n": [1]})
+    if word == "null-child":
+        return listener.element(NS + "done", children=[None])
+    if word == "text-child":
+        return listener.element(NS + "done", children=["tea"])
+    if word == "one-child":
+        return listener.element(NS + "done", children=done("inner"))
+    if word == "spawn-number":
+        return listener.spawn(5)
+    if word == "deep":
+        nested = done("deep")
+        for _ in range(20_000):
+            nested = listener.element(NS + "done", children=[nested])
+        return nested
+    if word == "infinite":
+        numbers = [float("inf"), float("-inf"), float("nan")]
+        return [done(number) for number in numbers]
     if word == "five":
         return 5
     if word == "number":
         unset = done("")
         unset.text = 5
         return unset
+    if word == "number-attribute":
+        unset = done("")
+        unset.set("n", 5)
+        return unset
     if word == "values":
+        from pathlib import PurePath
+
         attributes = {"none": None, "yes": True, "small": 5e-05}
         return [listener.element(NS + "done", False, attributes),
-                listener.spawn(done(1e22), money=0.00005, bound=True)]
+                listener.spawn(done(1e22), money=0.00005, bound=True),
+                done(PurePath("1e5")), done(PurePath("nan"))]
     if word == "control":
         return done("\0")
     if word == "huge":

@@ -27,6 +27,8 @@ def write(data):
 ANSWER = b'<done xmlns="urn:test">once</done>'
 if how == "speaks-first":
     write(ANSWER + b"\0")
+if how == "greets":
+    write(b"ready\n")
 while True:
     if read().startswith(b"<cancel"):
         continue
@@ -42,7 +44,14 @@ while True:
                 os.sched_yield()
             write(ANSWER.replace(b"once", b"twice") + b"\0")
             open(is_written, "w").close()
-    elif how in ("stays", "speaks-first"):
+    elif how == "mutters":
+        # The answer has no NUL, and comes once the one before has been reported.
+        is_reported = sys.argv[2]
+        write(ANSWER + b"\0")
+        while not os.path.exists(is_reported):
+            os.sched_yield()
+        write(ANSWER.replace(b"once", b"twice"))
+    elif how in ("stays", "speaks-first", "greets"):
         write(ANSWER + b"\0")
     elif how == "half":
         write(ANSWER[:20])

@@ -182,6 +182,7 @@ fn each_breach_fails_its_own_check() {
         (&["python3", "careless.py", "forgets"], "has the messages of a call"),
         (&["python3", "careless.py", "first-attempt"], "names the attempt that it answers"),
         (&["cat"], "answers {https"),
+        (&["sh", "-c", "echo ready; exec cat >/dev/null"], "starts, and is quiet"),
         (&["no-such-program"], "starts, and is quiet until it is asked"),
     ];
     let request = request();
@@ -205,6 +206,14 @@ fn each_breach_fails_its_own_check() {
             some.iter().for_each(|case| drop(scope.spawn(|| breaks(case))));
         });
     }
+}
+
+#[test]
+fn a_listener_may_write_white_space_between_its_frames() {
+    let mut lines = Command::new("python3");
+    lines.arg(script("careless.py")).arg("lines");
+    let checklist = test_with("<say xmlns=\"urn:example:talk\">hi</say>", &[], &lines);
+    assert_eq!(checklist.matches("  ok").count(), 10, "{checklist}");
 }
 
 /// The failed checks of the careless listener, each with its reason.

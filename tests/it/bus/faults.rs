@@ -174,9 +174,41 @@ async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
 
 #[tokio::test]
 async fn a_process_that_speaks_first_is_put_to_rest() {
-    let mut options = running(["python3", &script("rude.py"), "speaks-first"]);
-    options.restarts.max = 1;
+    for how in ["speaks-first", "greets"] {
+        let mut options = running(["python3", &script("rude.py"), how]);
+        options.restarts.max = 1;
+        let mut ear = hosting(options);
+        let left = ear.next().await;
+        assert!(matches!(&left, SinkEvent::Left(why) if why.contains("unasked")), "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_prints_an_error_and_exits_is_described_by_its_exit() {
+    let mut options = running(["sh", "-c", "echo 'usage: x'; echo 'no file' >&2; exit 2"]);
+    options.restarts.max = 0;
     let mut ear = hosting(options);
+    let left = ear.next().await;
+    let SinkEvent::Left(why) = &left else { panic!("expected an end, got {left:?}") };
+    let end = "exited with code 2; its last words: no file, 8 bytes into an unfinished frame";
+    assert!(why.contains(end), "{why}");
+}
+
+/// The end of the frame could come after the next delivery. The frame would then count as the
+/// answer to that delivery, even in another thread.
+#[tokio::test]
+async fn an_idle_process_that_begins_a_frame_is_put_to_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_reported = folder.path().join("is-reported");
+    let script = script("rude.py");
+    let path = is_reported.to_str().unwrap();
+    let mut options = running(["python3", script.as_str(), "mutters", path]);
+    options.restarts.max = 0;
+    let mut ear = hosting(options);
+
+    let number = ear.tell("anything");
+    ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
+    std::fs::write(&is_reported, "").unwrap();
     let left = ear.next().await;
     assert!(matches!(&left, SinkEvent::Left(why) if why.contains("unasked")), "{left:?}");
 }

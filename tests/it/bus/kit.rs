@@ -69,6 +69,62 @@ impl TypedPayload for Kinded {
     const NAME: &'static str = "kinded";
 }
 
+/// A payload whose schema admits elements and attributes of other namespaces.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Pay {
+    #[serde(rename = "@to", default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    amount: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memo: Option<String>,
+}
+
+impl TypedPayload for Pay {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "pay";
+    const IMPORTED_NAMESPACES: &'static [&'static str] = &["urn:memo"];
+}
+
+/// A payload that consists of text.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Words {
+    #[serde(rename = "@lang", default, skip_serializing_if = "Option::is_none")]
+    lang: Option<String>,
+    #[serde(rename = "$text")]
+    text: String,
+}
+
+impl TypedPayload for Words {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "words";
+}
+
+/// A payload whose text is optional.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct MaybeWords {
+    #[serde(rename = "$text", default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+impl TypedPayload for MaybeWords {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "maybe";
+}
+
+/// A payload whose schema admits elements of any namespace.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Open {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memo: Option<String>,
+}
+
+impl TypedPayload for Open {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "open";
+    const IMPORTED_NAMESPACES: &'static [&'static str] = &["*"];
+}
+
 /// A payload that cannot be written, because a key of its map is no XML name.
 #[derive(Debug, Serialize, Deserialize)]
 struct Keyed {
@@ -247,6 +303,86 @@ fn the_attributes_of_xml_schema_are_not_those_of_a_payload() {
         served.say(&delivery(&[&payload(" type=\"own\"")]));
         assert_eq!(served.hear(), format!("<kinded xmlns=\"urn:calc\" type=\"own\">{item}"));
     }
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn elements_and_attributes_of_other_namespaces_are_no_fields() {
+    let mut served =
+        Served::start(|| Listener::new().on(|pay: Pay, _: &Request| Ok::<_, String>(pay)));
+    let to_bob = " to=\"bob\"><amount>5</amount>";
+    let foreign = "<z:amount>1000000</z:amount><b><z:amount>1</z:amount></b>";
+    let cases = [
+        (format!(" z:to=\"mallory\"><memo>m</memo>{foreign}"), "><memo>m</memo>"),
+        (format!(" to=\"bob\" z:to=\"mallory\"><amount>5</amount>{foreign}"), to_bob),
+        ("><m:memo xmlns:m=\"urn:memo\">m</m:memo>".to_owned(), "><memo>m</memo>"),
+        ("><amount xmlns=\"\">7</amount>".to_owned(), "><amount>7</amount>"),
+    ];
+    for (content, own) in cases {
+        let payload = format!("<pay xmlns=\"urn:calc\" xmlns:z=\"urn:z\"{content}</pay>");
+        served.say(&delivery(&[&payload]));
+        assert_eq!(served.hear(), format!("<pay xmlns=\"urn:calc\"{own}</pay>"), "{payload}");
+    }
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn a_type_may_have_fields_of_all_namespaces() {
+    let mut served =
+        Served::start(|| Listener::new().on(|open: Open, _: &Request| Ok::<_, String>(open)));
+    let payload = "<open xmlns=\"urn:calc\"><m:memo xmlns:m=\"urn:m\">m</m:memo></open>";
+    served.say(&delivery(&[payload]));
+    assert_eq!(served.hear(), "<open xmlns=\"urn:calc\"><memo>m</memo></open>");
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn an_optional_text_of_a_payload_is_absent_if_it_is_empty() {
+    let mut served = Served::start(|| {
+        Listener::new().on(|words: MaybeWords, _: &Request| {
+            Ok::<_, String>(Reply::raw(format!("<read>{:?}</read>", words.text)))
+        })
+    });
+    for (rest, read) in [("/>", "None"), ("></maybe>", "None"), ("> </maybe>", "Some(\" \")")] {
+        served.say(&delivery(&[&format!("<maybe xmlns=\"urn:calc\"{rest}")]));
+        assert_eq!(served.hear(), format!("<read>{read}</read>"), "{rest}");
+    }
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn the_text_of_a_payload_may_be_empty_or_blank() {
+    let mut served = Served::start(|| {
+        Listener::new().on(|words: Words, _: &Request| {
+            let lang = words.lang.as_deref().unwrap_or("none");
+            Ok::<_, String>(Reply::raw(format!("<read>{lang} [{}]</read>", words.text)))
+        })
+    });
+    let cases = [
+        ("/>", "none []"),
+        ("></words>", "none []"),
+        (" lang=\"a&amp;b\">  </words>", "a&b [  ]"),
+        ("><![CDATA[ ]]><!-- no text --> </words>", "none [  ]"),
+        (" xml:lang=\"en\">two words</words>", "none [two words]"),
+    ];
+    for (rest, read) in cases {
+        served.say(&delivery(&[&format!("<words xmlns=\"urn:calc\"{rest}")]));
+        assert_eq!(served.hear(), format!("<read>{read}</read>"), "{rest}");
+    }
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn a_guard_that_keeps_a_call_alive_sends_its_first_heartbeat_at_once() {
+    let mut served = Served::start(|| {
+        Listener::new().otherwise(|request: &Request| {
+            let _alive = request.keep_alive();
+            Ok::<_, String>(())
+        })
+    });
+    served.say(&delivery(&["<q/>"]));
+    assert_eq!(served.frame(), "<heartbeat/>");
+    assert_eq!(served.hear(), "");
     assert_eq!(served.end(), Ok(()));
 }
 

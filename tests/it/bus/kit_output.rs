@@ -144,18 +144,109 @@ fn the_python_kit_answers_a_delivery_that_it_cannot_parse_with_the_reason_and_go
     }
 }
 
-/// The handler has acted, as above.
-#[test]
-fn what_a_python_handler_returns_and_no_kit_can_write_is_answered_with_the_reason() {
-    let input = ["five", "number", "echo next"].map(delivery).concat();
-    let output = output(KitLanguage::Python, &input);
+/// Asserts that each of these words is answered with a reason that contains `reason`, and that the
+/// listener then goes on. Its handler has acted, as above.
+fn answers_with_reason(language: KitLanguage, words: &[&str], reason: &str) {
+    let mut input: Vec<_> = words.iter().flat_map(|word| delivery(word)).collect();
+    input.extend(delivery("echo next"));
+    let output = output(language, &input);
+    let log = text(&output.stderr);
     let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
-    assert_eq!(frames.len(), 3, "{}", text(&output.stderr));
-    for frame in &frames[..2] {
-        assert!(frame.contains("\">the answer cannot be sent: return elements"), "{frame}");
+    assert_eq!(frames.len(), words.len() + 1, "{language:?}: {log}");
+    for (frame, word) in frames.iter().zip(words) {
+        assert!(frame.contains("\">the answer cannot be sent: "), "{language:?} {word}: {frame}");
+        assert!(frame.contains(reason), "{language:?} {word}: {frame}");
     }
-    assert!(frames[2].contains(&done("next")), "{frames:?}");
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(frames[words.len()].contains(&done("next")), "{language:?}: {frames:?}");
+    assert!(output.status.success(), "{language:?}: {log}");
+}
+
+#[test]
+fn what_a_handler_returns_and_no_kit_can_write_is_answered_with_the_reason() {
+    let words = ["number", "number-attribute", "deep", "spawn-number"];
+    for language in KitLanguage::ALL {
+        answers_with_reason(language, &words, "cannot be sent: return elements");
+    }
+    answers_with_reason(KitLanguage::Python, &["five"], "cannot be sent: return elements");
+}
+
+/// The text of an object would be its representation, such as `b'abc'` or `[object Object]`.
+#[test]
+fn a_kit_refuses_an_object_as_a_text_of_an_element() {
+    for language in KitLanguage::ALL {
+        let words = ["bytes", "generator", "dict", "list-attribute", "null-child"];
+        answers_with_reason(language, &words, " is of type ");
+    }
+    answers_with_reason(KitLanguage::Python, &["text-child"], "is of type str: pass elements as");
+}
+
+#[test]
+fn a_kit_takes_one_element_as_the_children_of_an_element() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &delivery("one-child"));
+        let frame = text(&output.stdout);
+        let nested = "<done xmlns=\"urn:test\"><done>inner</done></done>";
+        assert!(frame.contains(nested), "{language:?}: {frame}");
+    }
+}
+
+#[test]
+fn a_kit_writes_infinite_numbers_as_xml_schema_does() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &delivery("infinite"));
+        let frame = text(&output.stdout);
+        let numbers = ["INF", "-INF", "NaN"].map(done).concat();
+        assert!(frame.contains(&numbers), "{language:?}: {frame}");
+    }
+}
+
+/// The time-out of a call may be shorter than the time between two heartbeats.
+#[test]
+fn a_handler_that_is_kept_alive_sends_its_first_heartbeat_at_once() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &delivery("alive"));
+        let frames = text(&output.stdout);
+        assert!(frames.starts_with("<heartbeat/>\0<e:answer "), "{language:?}: {frames}");
+        assert!(frames.contains(&done("alive")), "{language:?}: {frames}");
+    }
+}
+
+/// If two threads see one frame, the second to read must not wait for another frame.
+#[test]
+fn two_threads_of_a_python_handler_may_look_for_a_cancel_at_once() {
+    let program = "
+import os, select, threading
+import organism_listener
+
+source, sink = os.pipe()
+connection = organism_listener._Connection(source, sink)
+os.write(sink, b'<cancel call=\"c\"/>\\0')
+both_look = threading.Barrier(2)
+look = select.select
+
+def slow_look(*arguments):
+    seen = look(*arguments)
+    if seen[0]:
+        try:
+            both_look.wait(0.2)
+        except threading.BrokenBarrierError:
+            pass  # the other thread cannot look yet
+    return seen
+
+select.select = slow_look
+seen = []
+look_for_cancel = lambda: seen.append(connection.cancels('c'))
+threads = [threading.Thread(target=look_for_cancel, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(10)
+print(seen)
+";
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(program).env("PYTHONPATH", repository().join("listeners/python"));
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "[True, True]\n", "{}", text(&output.stderr));
 }
 
 #[test]
@@ -165,6 +256,19 @@ fn the_python_kit_writes_values_as_xml_schema_does() {
     let element = "<done xmlns=\"urn:test\" yes=\"true\" small=\"0.00005\">false</done>";
     assert!(frame.contains(element), "{frame}");
     assert!(frame.contains(" money=\"0.00005\" bound=\"true\">"), "{frame}");
+    assert!(frame.contains(&done("10000000000000000000000")), "{frame}");
+    let paths = ["1e5", "nan"].map(done).concat();
+    assert!(frame.contains(&paths), "a text that is no number stays: {frame}");
+}
+
+#[test]
+fn the_typescript_kit_writes_numbers_without_an_exponent() {
+    let output = output(KitLanguage::TypeScript, &delivery("values"));
+    let frame = text(&output.stdout);
+    let numbers = "small=\"0.0000005\" large=\"12500000000000000000000\" negative=\"-0.000000015\"";
+    let element = format!("<done xmlns=\"urn:test\" yes=\"true\" {numbers}>false</done>");
+    assert!(frame.contains(&element), "{frame}");
+    assert!(frame.contains(" money=\"0.0000005\" bound=\"true\">"), "{frame}");
     assert!(frame.contains(&done("10000000000000000000000")), "{frame}");
 }
 

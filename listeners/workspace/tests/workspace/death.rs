@@ -28,8 +28,13 @@ impl Program {
     /// Sends a message and returns the answer; `None` if the program died.
     fn ask(&mut self, message: u32, payload: &str) -> Option<String> {
         self.send(message, payload);
+        let mut output = BufReader::new(self.child.stdout.as_mut().unwrap());
         let mut frame = Vec::new();
-        BufReader::new(self.child.stdout.as_mut().unwrap()).read_until(0, &mut frame).unwrap();
+        output.read_until(0, &mut frame).unwrap();
+        if frame == b"<heartbeat/>\0" {
+            frame.clear();
+            output.read_until(0, &mut frame).unwrap();
+        }
         let answer = (frame.pop() == Some(0)).then(|| String::from_utf8(frame).unwrap())?;
         let (_, payloads) = answer.split_once('>').unwrap();
         Some(payloads.strip_suffix("</e:answer>").unwrap().to_owned())

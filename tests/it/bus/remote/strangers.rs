@@ -77,7 +77,8 @@ async fn failures_of_foreign_listeners_are_distinguished() {
     let stranger = meeting.stranger().await;
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     for (code, expected) in [
-        ("422", AttemptFailure::Refused { detail: "why".to_owned() }),
+        ("409", AttemptFailure::Refused { detail: "why".to_owned() }),
+        ("422", AttemptFailure::Garbage { detail: "why".to_owned() }),
         ("500", AttemptFailure::Crashed { detail: "why".to_owned() }),
     ] {
         let number = ear.tell("anything");
@@ -184,9 +185,7 @@ async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its
     );
 }
 
-async fn an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on(
-    language: KitLanguage,
-) {
+async fn an_answer_too_large_for_the_server_is_garbage_and_the_kit_goes_on(language: KitLanguage) {
     let server = Server::start_with(Settings { jetstream: None, more: "max_payload: 20000" });
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
@@ -195,10 +194,10 @@ async fn an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on(
     for request in ["many 1000", "many 609"] {
         let number = ear.tell(request);
         match ear.next().await {
-            SinkEvent::Failed(n, AttemptFailure::Refused { detail }) if n == number => {
+            SinkEvent::Failed(n, AttemptFailure::Garbage { detail }) if n == number => {
                 assert!(detail.starts_with("an answer of"), "{detail}");
             }
-            other => panic!("{request}: expected a refusal, heard {other:?}"),
+            other => panic!("{request}: expected a failure, heard {other:?}"),
         }
         assert_eq!(ear.ask("echo still here").await, "still here");
     }
@@ -219,29 +218,29 @@ async fn a_delivery_that_the_python_kit_cannot_parse_is_a_refusal_and_the_kit_go
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
-async fn is_refused_as_unwritable(mut ear: HostHarness) {
+async fn fails_as_unwritable(mut ear: HostHarness) {
     let number = ear.tell("control");
     match ear.next().await {
-        SinkEvent::Failed(n, AttemptFailure::Refused { detail }) if n == number => {
+        SinkEvent::Failed(n, AttemptFailure::Garbage { detail }) if n == number => {
             let reason = "the answer cannot be sent: XML cannot contain the character U+0000";
             assert_eq!(detail, reason);
         }
-        other => panic!("expected a refusal, heard {other:?}"),
+        other => panic!("expected a failure, heard {other:?}"),
     }
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
-async fn an_answer_that_is_no_xml_is_a_refusal_and_the_kit_goes_on(language: KitLanguage) {
+async fn an_answer_that_is_no_xml_is_garbage_and_the_kit_goes_on(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let _kit = Kit::start(language, &meeting, &[]);
-    is_refused_as_unwritable(meeting.ear()).await;
+    fails_as_unwritable(meeting.ear()).await;
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_xml_is_a_refusal_and_the_rust_kit_goes_on() {
+async fn an_answer_that_is_no_xml_is_garbage_and_the_rust_kit_goes_on() {
     let meeting = Meeting::at(shared());
     let rust = Rust::start(&meeting);
-    is_refused_as_unwritable(meeting.ear()).await;
+    fails_as_unwritable(meeting.ear()).await;
     assert_eq!(rust.ask_to_end().join().unwrap(), Ok(()));
 }
 
@@ -357,6 +356,6 @@ asyncio.run(main())
 }
 
 each_kit!(
-    an_answer_too_large_for_the_server_is_a_refusal_and_the_kit_goes_on
-    an_answer_that_is_no_xml_is_a_refusal_and_the_kit_goes_on
+    an_answer_too_large_for_the_server_is_garbage_and_the_kit_goes_on
+    an_answer_that_is_no_xml_is_garbage_and_the_kit_goes_on
 );
