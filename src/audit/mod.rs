@@ -67,7 +67,7 @@ pub use retry_messages::{
 pub use retry_source::{
     RetryError, RetryObstacle, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME,
 };
-pub use search::{SearchRequest, SearchResult, SearchedItem, search};
+pub use search::{SearchRequest, SearchResult, SearchedItem, check_xpath, search};
 pub use starting_request::{StartingRequest, starting_request};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::index::{Error, HitCount, IndexReader, SearchFilter, SearchHit};
 use crate::journal::HashedRecord;
 use crate::limits;
-use crate::schema::XPathDocument;
+use crate::schema::{XPathDocument, XPathError, check_expression};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
@@ -50,6 +50,9 @@ pub struct SearchResult {
     /// The newest matches, sorted from oldest to newest.
     pub items: Vec<SearchedItem>,
     pub total: HitCount,
+    /// Number of payloads for which the XPath expression takes more than its bounds allow. They are
+    /// not among the matches.
+    pub unevaluated: u64,
 }
 
 /// Searches one index. If the words of the request are only the id of a message or of a thread on
@@ -73,7 +76,7 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
         items.extend(loader.load(hit)?);
     }
     items.reverse();
-    Ok(SearchResult { items, total })
+    Ok(SearchResult { items, total, unevaluated: 0 })
 }
 
 /// Searches the payloads of the messages and refusals that the index finds by the request's filter.
@@ -82,6 +85,7 @@ fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<Searc
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
     let mut matches = 0_u64;
+    let mut unevaluated = 0;
     let mut looked_at = 0;
     let mut before = None;
     let mut loader = HitLoader { index, record: None };
@@ -89,13 +93,20 @@ fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<Searc
     loop {
         let page = index.search(&request.filter, before, limits::SEARCH_PAGE)?;
         for hit in &page {
-            let item = loader.load(hit)?;
-            let item = item.filter(|item| matches_payload(item, substring.as_deref(), request));
-            if let Some(item) = item {
-                matches += 1;
-                if items.len() < request.limit {
-                    items.push(item);
+            let Some(item) = loader.load(hit)? else { continue };
+            let is_match = matches_payload(&item, substring.as_deref(), request);
+            let is_match = is_match.map_err(|error| Error::Query {
+                detail: format!("the XPath expression fails in record {}: {error}", hit.position),
+            })?;
+            match is_match {
+                Some(true) => {
+                    matches += 1;
+                    if items.len() < request.limit {
+                        items.push(item);
+                    }
                 }
+                Some(false) => {}
+                None => unevaluated += 1,
             }
         }
         looked_at += page.len();
@@ -104,28 +115,53 @@ fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<Searc
         if is_last || is_bound {
             items.reverse();
             let total = if is_last { HitCount::Exact(matches) } else { HitCount::AtLeast(matches) };
-            return Ok(SearchResult { items, total });
+            return Ok(SearchResult { items, total, unevaluated });
         }
         before = page.last().map(|hit| hit.n);
     }
 }
 
-fn matches_payload(item: &SearchedItem, substring: Option<&str>, request: &SearchRequest) -> bool {
+/// Whether a payload matches. `None` if the XPath expression exceeds its bounds for this payload.
+fn matches_payload(
+    item: &SearchedItem,
+    substring: Option<&str>,
+    request: &SearchRequest,
+) -> Result<Option<bool>, XPathError> {
     let payload = match item {
         SearchedItem::Message(message) => message.payload.as_deref(),
         SearchedItem::Refusal(refusal) => Some(refusal.head.as_str()),
     };
-    let Some(payload) = payload else { return false };
+    let Some(payload) = payload else { return Ok(Some(false)) };
     let is_contained = substring.is_none_or(|text| payload.to_lowercase().contains(text));
-    is_contained
-        && request.xpath.as_deref().is_none_or(|expression| is_true_for(expression, payload))
+    match &request.xpath {
+        Some(expression) if is_contained => evaluate_for(expression, payload),
+        _ => Ok(Some(is_contained)),
+    }
 }
 
-/// Whether an XPath expression is true for a payload. False if the payload is not XML.
-fn is_true_for(expression: &str, payload: &str) -> bool {
+/// Whether an XPath expression is true for a payload. False if the payload is not XML. `None` if
+/// the evaluation exceeds a bound: that depends on the payload, and other payloads may match.
+fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathError> {
+    use XPathError::{TooManyNodes, TooManyOperations, TooMuchText};
+
     let document = Element::read(payload).map(|element| XPathDocument::of_payload(&element));
-    let flag = document.and_then(Result::ok).map(|document| document.evaluate_flag(expression));
-    flag.and_then(Result::ok).unwrap_or(false)
+    let Some(Ok(document)) = document else { return Ok(Some(false)) };
+    match document.evaluate_flag(expression) {
+        Err(TooManyNodes | TooManyOperations | TooMuchText) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Checks the syntax of an XPath expression for a search. Also finds unknown functions, prefixes
+/// and variables, except in the parts of the expression that an empty payload does not reach.
+///
+/// # Errors
+///
+/// Returns an error if no payload can match the expression, because it cannot be evaluated.
+pub fn check_xpath(expression: &str) -> Result<(), XPathError> {
+    check_expression(expression)?;
+    let empty = XPathDocument::of_payload(&Element::local("payload"))?;
+    empty.evaluate_flag(expression).map(drop)
 }
 
 /// Reader of search hits from the journal. The record that was read last stays in memory, because
@@ -160,5 +196,20 @@ impl HitLoader<'_> {
             _ => None,
         });
         Ok(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::evaluate_for;
+
+    #[test]
+    fn a_payload_that_is_too_large_for_an_expression_hides_no_other_match() {
+        let wide = format!("<r>{}</r>", "<i>1</i>".repeat(5_000));
+        let expression = "//i[following::i = '7']";
+        assert_eq!(evaluate_for(expression, &wide), Ok(None));
+        assert_eq!(evaluate_for(expression, "<r><i>1</i><i>7</i></r>"), Ok(Some(true)));
+        assert_eq!(evaluate_for(expression, "<r><i>7</i></r>"), Ok(Some(false)));
+        assert!(evaluate_for("//i[nosuch()]", "<r><i>1</i></r>").is_err());
     }
 }

@@ -182,7 +182,7 @@ impl Groups<'_> {
         Self::each_row(db, (part, rows), sql, |row| {
             let names = EventNames::of_turn(row.get(1)?, row.get(2)?);
             let turn = TurnUsage {
-                failovers: row.get(3)?,
+                failovers: row.get::<_, Option<i64>>(3)?.unwrap_or_default(),
                 tokens_in: row.get(4)?,
                 tokens_out: row.get(5)?,
                 cost_nano: row.get(6)?,

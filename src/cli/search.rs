@@ -2,16 +2,15 @@
 
 use std::process::ExitCode;
 
-use crate::audit::{self, SearchRequest, SearchResult, SearchedItem};
+use crate::audit::{self, SearchRequest, SearchResult, SearchedItem, check_xpath};
 use crate::envelope::{Disposition, MessageKind, RefusalRule};
 use crate::index::{HitCount, SearchFilter, check_words};
 use crate::limits;
-use crate::schema::check_expression;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget, known};
-use super::render::{self, RenderOutput, put, put_json};
+use super::render::{self, RenderOutput, count, put, put_json};
 use super::startup;
 
 #[derive(Debug, clap::Args)]
@@ -98,6 +97,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         show(&args, &result)?;
     }
 
+    if result.unevaluated > 0 {
+        note!(
+            "{} not compared: the XPath expression takes too long for so large a payload",
+            count(result.unevaluated, "payload")
+        );
+    }
     note_end(result.total, partitions, !request.filter.words.is_empty());
     match result.total.number() {
         0 => Ok(CommandExit::WorkflowFailed.into()),
@@ -143,8 +148,12 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
         return Err(CommandFailure::usage(text).into());
     }
     if let Some(expression) = &args.xpath {
-        let wrong = |error| CommandFailure::usage(format!("--xpath: {error}"));
-        check_expression(expression).map_err(wrong)?;
+        let wrong = |error| {
+            let text =
+                format!("--xpath {expression}: {error}; elements have names without a prefix");
+            CommandFailure::usage(text)
+        };
+        check_xpath(expression).map_err(wrong)?;
     }
 
     let moment = |text: &Option<String>| text.as_deref().map(indexed::moment).transpose();
@@ -189,15 +198,17 @@ fn merged(results: Vec<SearchResult>, limit: usize) -> SearchResult {
     let is_one = results.len() == 1;
     let mut items = Vec::new();
     let mut total = HitCount::Exact(0);
+    let mut unevaluated = 0;
     for result in results {
         items.extend(result.items);
         total = total.plus(result.total);
+        unevaluated += result.unevaluated;
     }
     if !is_one {
         items.sort_by_key(SearchedItem::time);
         items.drain(..items.len().saturating_sub(limit));
     }
-    SearchResult { items, total }
+    SearchResult { items, total, unevaluated }
 }
 
 fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {

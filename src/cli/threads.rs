@@ -12,7 +12,7 @@ use crate::index::{ListedTree, PausedPart, TreeFilter, check_words};
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::JournalTarget;
-use super::render::{RenderOutput, clean, duration, put, put_json, table};
+use super::render::{RenderOutput, clean, duration, put, put_json, second_of, table};
 use super::{startup, thread_query};
 
 #[derive(Debug, clap::Args)]
@@ -230,8 +230,7 @@ pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
 }
 
 fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
-    let opened = tree.opened.to_string();
-    let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
+    let opened = second_of(&tree.opened.to_string());
     let open = tree.messages.saturating_sub(tree.settled);
     let held = tree.waits.calls;
     let messages = match (held, open.saturating_sub(held)) {

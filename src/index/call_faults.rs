@@ -44,9 +44,29 @@ pub fn fault_word(fault: &Message) -> Cow<'_, str> {
     code.unwrap_or(Cow::Borrowed(&*fault.name.local))
 }
 
-/// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text.
+/// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text. Cuts a long text,
+/// and marks the cut.
 pub fn fault_detail(fault: &Message) -> String {
-    words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
+    // One more character shows whether the text is longer than the bound.
+    let text = words::first_words(&fault.payload, limits::FAULT_CHARS_MAX + 1);
+    text.map_or_else(|| NO_FAULT.to_owned(), cut)
+}
+
+/// Returns the text of an error without its kind, which stands beside the text: `signal 9` for
+/// `crashed: signal 9`.
+pub fn without_kind<'t>(kind: &str, text: &'t str) -> &'t str {
+    let rest = text.strip_prefix(kind).and_then(|rest| rest.strip_prefix(": "));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
+}
+
+/// Cuts a text that is longer than [`limits::FAULT_CHARS_MAX`]. The last character of a cut text is
+/// `…`.
+fn cut(mut text: String) -> String {
+    if text.chars().nth(limits::FAULT_CHARS_MAX).is_some() {
+        text = text.chars().take(limits::FAULT_CHARS_MAX - 1).collect();
+        text.push('…');
+    }
+    text
 }
 
 /// Returns the reply in `record` with which a workflow reported that its run failed. The run must
@@ -66,13 +86,35 @@ pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
 pub fn run_fault(reply: &Message) -> (String, String) {
     let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
     let value = |name: &str| {
-        let text = report.as_ref()?.child(name)?.text();
-        let text: String = text.trim().chars().take(limits::FIRST_WORDS_CHARS_MAX).collect();
+        let text = report.as_ref()?.child(name)?.text().trim().to_owned();
         (!text.is_empty()).then_some(text)
     };
 
     let code = value("code").unwrap_or_else(|| reply.name.local.to_string());
     let goal = value("goal").map(|goal| format!("{goal}: ")).unwrap_or_default();
     let reason = value("reason").unwrap_or_else(|| NO_FAULT.to_owned());
-    (code, format!("{goal}{reason}"))
+    (cut(code), cut(format!("{goal}{reason}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut, without_kind};
+    use crate::limits;
+
+    #[test]
+    fn the_text_of_an_error_does_not_repeat_its_kind() {
+        assert_eq!(without_kind("crashed", "crashed: signal 9"), "signal 9");
+        assert_eq!(without_kind("lost", "lost: "), "lost: ");
+        assert_eq!(without_kind("garbage", "unreadable answer: x"), "unreadable answer: x");
+    }
+
+    #[test]
+    fn only_a_text_above_the_bound_is_cut_and_states_it() {
+        let whole = "ä".repeat(limits::FAULT_CHARS_MAX);
+        assert_eq!(cut(whole.clone()), whole);
+
+        let shown = cut(format!("{whole}x"));
+        assert_eq!(shown.chars().count(), limits::FAULT_CHARS_MAX);
+        assert!(shown.ends_with("ä…"), "{shown}");
+    }
 }

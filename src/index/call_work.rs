@@ -273,13 +273,13 @@ impl IndexReader {
     }
 
     /// Adds the duration of each model turn: the time from the request to the model until the turn
-    /// is recorded.
+    /// is recorded. Leaves out redacted turns, whose durations are lost.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
         let sql = "SELECT u.call, u.failovers, m.id, u.position, u.turn, u.tokens_in, \
                    u.tokens_out, u.time - u.latency, u.time FROM message_row m \
                    CROSS JOIN turn_row u ON u.n = m.n \
                    WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3 AND u.call IS NOT NULL \
-                   ORDER BY m.seq";
+                   AND NOT m.redacted ORDER BY m.seq";
         let MessageWindow { thread, from_seq, end_seq, .. } = window;
         let turns = self.rows(sql, &[thread, from_seq, end_seq], |row| {
             let turn = TurnWork {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::ids::{Attempt, CallId};
+use crate::system::WaitFor;
 
 use super::hours::{AttemptTimes, HourRows};
 use super::messages::ensure_id_index;
@@ -50,6 +51,9 @@ pub struct CallRow {
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
+    /// Results of other threads and of timers that end a wait of the call: `all` of them, or `any`.
+    /// `None` if the call does not wait for them.
+    pub waits: Option<&'static str>,
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
@@ -102,6 +106,17 @@ impl<'d> CallRows<'d> {
             row.is_changed = true;
         }
         Ok(row)
+    }
+
+    /// Stores which results of other threads and of timers a call waits for; `None` ends the wait.
+    pub fn set_wait(&mut self, id: CallId, until: Option<WaitFor>) -> rusqlite::Result<()> {
+        if let Some(call) = self.get(id)? {
+            call.waits = until.map(|until| match until {
+                WaitFor::All => "all",
+                WaitFor::Any => "any",
+            });
+        }
+        Ok(())
     }
 
     /// Ends the open attempt of a call. Does nothing if `attempt` is set and is not the open
@@ -172,8 +187,8 @@ impl<'d> CallRows<'d> {
 fn load(db: &Connection, id: CallId) -> rusqlite::Result<Option<CallRow>> {
     ensure_id_index(db)?;
     let sql = "SELECT c.n, c.thread, c.caller, c.listener, c.outside, c.opened, c.ready, \
-               c.attempts, c.closed, c.how, c.fault FROM message_row m JOIN call_row c \
-               ON c.n = m.n WHERE m.id = ?1";
+               c.attempts, c.closed, c.how, c.fault, c.waits FROM message_row m \
+               JOIN call_row c ON c.n = m.n WHERE m.id = ?1";
     let key = id.0.0.as_bytes().as_slice();
     let row = db.prepare_cached(sql)?.query_row([key], |row| read(id, row)).optional()?;
     let Some(mut call) = row else { return Ok(None) };
@@ -208,6 +223,7 @@ fn load(db: &Connection, id: CallId) -> rusqlite::Result<Option<CallRow>> {
 fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
     let closed: Option<i64> = row.get(8)?;
     let how: Option<String> = row.get(9)?;
+    let waits: Option<String> = row.get(11)?;
     Ok(CallRow {
         n: row.get(0)?,
         id,
@@ -217,6 +233,7 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
         outside: row.get(4)?,
         opened: row.get(5)?,
         ready: row.get(6)?,
+        waits: waits.as_deref().map(known),
         attempts: row.get(7)?,
         closed: closed.zip(how.as_deref().map(known)),
         fault: row.get(10)?,
@@ -229,14 +246,14 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
 /// Returns the static text that equals `text`, so that rows in memory need not own a copy. `text`
 /// comes from a column that contains only a few fixed words.
 fn known(text: &str) -> &'static str {
-    let words = ["approval", "answer", "completed", "failed", "cancelled"];
+    let words = ["approval", "answer", "completed", "failed", "cancelled", "all", "any"];
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")
 }
 
 fn save(db: &Connection, call: &CallRow) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO call_row(n, id, thread, caller, listener, outside, opened, \
-               ready, attempts, closed, how, fault) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+               ready, waits, attempts, closed, how, fault) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     db.prepare_cached(sql)?.execute(params![
         call.n,
         call.id.0.0.as_bytes().as_slice(),
@@ -246,6 +263,7 @@ fn save(db: &Connection, call: &CallRow) -> rusqlite::Result<()> {
         call.outside,
         call.opened,
         call.ready,
+        call.waits,
         call.attempts,
         call.closed.map(|(time, _)| time),
         call.closed.map(|(_, how)| how),

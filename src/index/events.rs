@@ -2,7 +2,7 @@
 //! a page of a long thread can state how many entries follow the page, without reading them.
 
 use crate::envelope::RefusalRule;
-use crate::ids::CallId;
+use crate::ids::{CallId, ThreadId};
 use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
@@ -53,10 +53,10 @@ pub fn count(
                 }
             }
             Fact::AttemptFailed { .. } | Fact::Charged { .. } | Fact::TimerEnded { .. } => own += 1,
-            Fact::ThreadOpened { thread, .. } => {
-                if let Some(parent) = thread.parent() {
-                    let n = fold.threads.number(&parent, None, record)?;
-                    fold.threads.count_events(n, record, 1)?;
+            Fact::ThreadOpened { thread, .. } => count_subthread(fold, record, thread)?,
+            Fact::Forked { threads, .. } => {
+                for inherited in threads {
+                    count_subthread(fold, record, &inherited.thread)?;
                 }
             }
             _ => {}
@@ -71,6 +71,18 @@ pub fn count(
         None => fold.threads.number(&record.tree, None, record)?,
     };
     fold.threads.count_events(n, record, own)
+}
+
+/// Counts the entry of a subthread in the timeline of the thread above it. A root thread has no
+/// such entry.
+fn count_subthread(
+    fold: &mut IndexFold<'_>,
+    record: &Record,
+    thread: &ThreadId,
+) -> rusqlite::Result<()> {
+    let Some(parent) = thread.parent() else { return Ok(()) };
+    let n = fold.threads.number(&parent, None, record)?;
+    fold.threads.count_events(n, record, 1)
 }
 
 /// Returns the number of timeline entries for the input of a record.

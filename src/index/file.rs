@@ -90,6 +90,10 @@ pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connec
     if !path.exists() {
         // Otherwise SQLite would take the pages of a deleted index for pages of its successor.
         remove_logs(path)?;
+    } else if is_empty(path) {
+        // Opening an empty file for writing sets its journal mode. A process that still has the
+        // former content open would block this.
+        remove(path)?;
     } else {
         match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
             Ok((db, true)) => {
@@ -103,6 +107,11 @@ pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connec
         remove(path)?;
     }
     Ok(None)
+}
+
+/// Whether the file at `path` has no bytes, for example because an operator has truncated it.
+fn is_empty(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.len() == 0)
 }
 
 /// Creates an empty index of `journal`.
@@ -293,7 +302,7 @@ type IndexCatalogue = Vec<(String, Option<String>)>;
 /// Digest of [`CATALOGUE`]. Each command compares this digest with the digest of its index's
 /// catalogue. The digest is a constant, because making [`CATALOGUE`] itself needs a temporary
 /// database.
-const CATALOGUE_DIGEST: &str = "16c03fae686f4fdcb3958b72aea3cdd4ac8bf1d7302480fec9be35aec881ec6b";
+const CATALOGUE_DIGEST: &str = "645ff801e0fb5ed0b64a58d02027bdc579da929e0887e4a859e2f5488d619a61";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
 static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {

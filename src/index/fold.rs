@@ -13,7 +13,9 @@ use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
 
 use super::actions;
-use super::call_faults::{NO_FAULT, failed_run_of, fault_detail, fault_of, fault_word, run_fault};
+use super::call_faults::{
+    NO_FAULT, failed_run_of, fault_detail, fault_of, fault_word, run_fault, without_kind,
+};
 use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
 use super::events;
 use super::hours::{EventNames, HourRows};
@@ -205,6 +207,12 @@ impl<'d> IndexFold<'d> {
             }
             Fact::OutcomeReceived { call, attempt } => {
                 self.calls.end_delivery(&mut self.hours, *call, Some(*attempt), time, HANDLED)?;
+                self.calls.set_wait(*call, None)?;
+                self.set_ready(*call, time)?;
+            }
+            Fact::Waiting { call, until } => self.calls.set_wait(*call, Some(*until))?,
+            Fact::WaitEnded { call } => {
+                self.calls.set_wait(*call, None)?;
                 self.set_ready(*call, time)?;
             }
             Fact::AttemptFailed { call, attempt, failure } => {
@@ -281,7 +289,7 @@ impl<'d> IndexFold<'d> {
         if let Some(opening) = opening {
             self.threads.add_name(thread, TreeNameRole::Listener, recipient)?;
             self.threads.set_first_call(thread, || {
-                let words = words::first_words(&message.payload);
+                let words = words::first_words(&message.payload, limits::FIRST_WORDS_CHARS_MAX);
                 Ok(FirstCall { requested_by: sender, listener: recipient, request: name, words })
             })?;
             self.threads.add(thread, record, |sums| sums.open_calls += 1)?;
@@ -294,6 +302,7 @@ impl<'d> IndexFold<'d> {
                 outside: is_from_outside(opening, &message.thread),
                 opened: record.time.0,
                 ready: record.time.0,
+                waits: None,
                 attempts: 0,
                 closed: None,
                 fault: None,
@@ -518,6 +527,7 @@ impl<'d> IndexFold<'d> {
 
         let sql = "INSERT INTO error_row(position, time, thread, call, listener, kind, detail) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let detail = without_kind(kind, detail);
         let kind = self.names.number(kind)?;
         let call = call.as_ref().map(|call| call.0.0.as_bytes().as_slice());
         let row = params![record.position.0, record.time.0, thread, call, by, kind, detail];

@@ -148,7 +148,8 @@ pub struct TurnUsage {
     pub tokens_in: i64,
     pub tokens_out: i64,
     pub cost_nano: i64,
-    pub latency: i64,
+    /// `None` if the note of the turn was redacted.
+    pub latency: Option<i64>,
 }
 
 /// Totals of the events since the last flush, by hour and by names.
@@ -224,7 +225,9 @@ impl EventTotals {
         self.tokens_in += count(tokens_in);
         self.tokens_out += count(tokens_out);
         self.cost_nano += count(cost_nano);
-        self.latency.count(latency);
+        if let Some(latency) = latency {
+            self.latency.count(latency);
+        }
     }
 
     pub fn add_attempt(&mut self, attempt: AttemptTimes) {

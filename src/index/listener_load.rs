@@ -9,19 +9,26 @@ use super::{Error, IndexReader};
 
 /// SQL condition: the call `c` is ready for its listener, but not handed over to it. A ready call
 /// is open, waits neither for a person nor for the answer of another open call, and has an
-/// undelivered message. The condition searches only the newest 1,000 messages of the thread for an
-/// undelivered message.
+/// undelivered message. If the call waits for threads beneath it or for timers, an undelivered
+/// message must be the result of such a thread or a fired timer. If the call waits for all of them,
+/// no call beneath its thread may be open. The condition searches only the newest 1,000 messages of
+/// the thread for an undelivered message.
 ///
-/// The condition is too wide in one case. If a call waits until several subthreads have all ended,
-/// the condition holds as soon as one of them has ended, because the index does not store for how
-/// many subthreads the call waits.
+/// The condition is too wide in one case. If a call waits for all of several results, and one of
+/// them is a timer, the condition may hold before this timer has fired, because the index does not
+/// store timers.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
      AND NOT EXISTS (SELECT 1 FROM hold_row h WHERE h.call = c.n AND h.ended IS NULL) \
-     AND EXISTS (SELECT 1 FROM (SELECT w.n, w.call, w.disposition FROM message_row w \
-     WHERE w.thread = c.thread ORDER BY w.seq DESC LIMIT 1000) u \
-     WHERE u.disposition IS NULL AND (u.n = c.n OR u.call = c.id)) \
+     AND EXISTS (SELECT 1 FROM (SELECT w.n, w.call, w.disposition, w.kind, w.name \
+     FROM message_row w WHERE w.thread = c.thread ORDER BY w.seq DESC LIMIT 1000) u \
+     WHERE u.disposition IS NULL AND (u.n = c.n OR u.call = c.id) \
+     AND (c.waits IS NULL OR (u.kind = 'system' AND u.name IN (SELECT n FROM name \
+     WHERE local IN ('thread-result', 'timer-fired'))))) \
+     AND NOT (c.waits IS 'all' AND EXISTS (SELECT 1 FROM thread_row t \
+     CROSS JOIN thread_row b ON b.id > t.id || '.' AND b.id < t.id || '/' \
+     WHERE t.n = c.thread AND b.open_calls > 0)) \
      AND NOT EXISTS (SELECT 1 FROM thread_row t WHERE t.n = c.thread AND t.open_calls > 1 \
      AND EXISTS (SELECT 1 FROM call_row o CROSS JOIN message_row q ON q.n = o.n \
      CROSS JOIN message_row s ON s.n = q.cause \

@@ -362,9 +362,10 @@ impl IndexReader {
         self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
     }
 
-    /// Returns the turn that the record at `position` contains; `None` if it contains no turn.
+    /// Returns the turn that the record at `position` contains; `None` if it contains no turn, or
+    /// if the turn was redacted.
     pub fn turn_at(&self, position: Position) -> Result<Option<IndexedTurn>, Error> {
-        let sql = format!("{TURN} WHERE m.position = ?1");
+        let sql = format!("{TURN} WHERE m.position = ?1 AND NOT m.redacted");
         Ok(self.rows(&sql, &[&position.0], turn)?.pop())
     }
 

@@ -26,7 +26,8 @@ pub struct OpenWorkCounts {
     pub queued: u64,
     /// Calls that wait for a person.
     pub held: u64,
-    /// Calls whose listener waits for the results of its own calls to other listeners.
+    /// Calls whose listener waits for the results of its own calls to other listeners, for threads
+    /// beneath it, or for timers.
     pub waiting: u64,
     /// Root threads of the trees that contain the counted calls.
     pub roots: BTreeSet<String>,

@@ -24,15 +24,16 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
                                      AND a.n < e.n)";
 
 /// Returns the SQL query for the reason of a thread's last failure. The reason consists of the name
-/// of the fault and the first `chars` characters of the fault's details. Only calls that a client
-/// or another thread opened count. `thread` is an SQL expression for the number of the thread. The
-/// query looks at the newest 100 failed calls. The call of a failed workflow run has completed, but
-/// has a fault.
+/// of the fault and the fault's details. Details of more than `chars` characters are cut, and `…`
+/// marks the cut. Only calls that a client or another thread opened count. `thread` is an SQL
+/// expression for the number of the thread. The query looks at the newest 100 failed calls. The
+/// call of a failed workflow run has completed, but has a fault.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
-        "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \
-         WHERE thread = {thread} AND (how = 'failed' OR fault IS NOT NULL) AND outside \
-         ORDER BY n DESC LIMIT 100) c \
+        "SELECT k.local || ': ' || CASE WHEN length(e.detail) > {chars} \
+         THEN substr(e.detail, 1, {chars} - 1) || '…' ELSE e.detail END \
+         FROM (SELECT id FROM call_row WHERE thread = {thread} \
+         AND (how = 'failed' OR fault IS NOT NULL) AND outside ORDER BY n DESC LIMIT 100) c \
          CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
          CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1"
     )

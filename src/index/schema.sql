@@ -135,6 +135,8 @@ CREATE TABLE call_row(
   opened INTEGER NOT NULL,
   -- When something happened last after which the call may be delivered.
   ready INTEGER NOT NULL,
+  -- `all` or `any` while the call waits for results of other threads or for timers.
+  waits TEXT,
   attempts INTEGER NOT NULL,
   closed INTEGER,
   how TEXT,
@@ -162,6 +164,8 @@ CREATE TABLE delivery_row(
   PRIMARY KEY(call, epoch, attempt)
 ) STRICT, WITHOUT ROWID;
 
+-- If the note of a turn was redacted, the row has what the rest of the record states: agent, call,
+-- tokens and cost.
 CREATE TABLE turn_row(
   -- That of the note that records the turn.
   n INTEGER PRIMARY KEY,
@@ -170,8 +174,9 @@ CREATE TABLE turn_row(
   position INTEGER NOT NULL,
   time INTEGER NOT NULL,
   agent INTEGER NOT NULL,
-  turn INTEGER NOT NULL,
+  turn INTEGER,
   provider INTEGER,
+  -- `[redacted]` if the note was redacted.
   model INTEGER,
   -- The model that answered, as the provider names it.
   answered_by INTEGER,
@@ -179,12 +184,12 @@ CREATE TABLE turn_row(
   tokens_in INTEGER NOT NULL,
   tokens_out INTEGER NOT NULL,
   -- Whether the tokens are estimated.
-  estimated INTEGER NOT NULL,
+  estimated INTEGER,
   cost INTEGER NOT NULL,
   currency INTEGER,
-  latency INTEGER NOT NULL,
+  latency INTEGER,
   -- Requests that failed before the answer.
-  failovers INTEGER NOT NULL,
+  failovers INTEGER,
   prompt BLOB,
   inputs BLOB
 ) STRICT;

@@ -25,6 +25,10 @@ pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 
 /// Number of SQLite instructions between two checks of the clock.
 const INSTRUCTIONS: i32 = 10_000;
 
+/// Error text for a query without a statement.
+const EMPTY_STATEMENT: &str =
+    "it is empty; write a statement that reads, such as `SELECT * FROM about`";
+
 /// Pragmas that a statement may use, because they only describe tables.
 const PRAGMAS: [&str; 3] = ["table_info", "table_xinfo", "table_list"];
 
@@ -41,11 +45,6 @@ pub fn run_sql(
     time: Duration,
     visit: &mut RowVisitor<'_>,
 ) -> Result<(), Error> {
-    if statement.trim().is_empty() {
-        let detail = "it is empty; write a statement that reads, such as `SELECT * FROM about`";
-        return Err(Error::Query { detail: detail.to_owned() });
-    }
-
     // A time limit beyond the range of the clock counts as no limit.
     let until = Instant::now().checked_add(time);
     let timer = move || until.is_some_and(|until| Instant::now() >= until);
@@ -53,8 +52,12 @@ pub fn run_sql(
     let timed = reader.db.progress_handler(INSTRUCTIONS, Some(timer));
     refused.and(timed).map_err(|error| reader.failed(error))?;
 
-    let result = visit_rows(reader, statement, visit);
-    result.map_err(|error| match error.sqlite_error_code() {
+    let error = match visit_rows(reader, statement, visit) {
+        Ok(true) => return Ok(()),
+        Ok(false) => return Err(Error::Query { detail: EMPTY_STATEMENT.to_owned() }),
+        Err(error) => error,
+    };
+    Err(match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => Error::TimedOut { seconds: time.as_secs() },
         Some(
             ErrorCode::DatabaseCorrupt
@@ -71,16 +74,22 @@ pub fn run_sql(
     })
 }
 
+/// Runs a statement. Returns false if the text contains no statement, for example only a comment.
 fn visit_rows(
     reader: &IndexReader,
     statement: &str,
     visit: &mut RowVisitor<'_>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let mut query = reader.db.prepare(statement)?;
     let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
+    // Every statement that reads has a column.
+    if columns.is_empty() {
+        return Ok(false);
+    }
+
     let mut rows = query.query([])?;
     if !visit(&columns, None) {
-        return Ok(());
+        return Ok(true);
     }
 
     while let Some(row) = rows.next()? {
@@ -90,7 +99,7 @@ fn visit_rows(
             break;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn permission(context: AuthContext<'_>) -> Authorization {

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use crate::envelope::Message;
 use crate::ids::{Digest, MessageId};
-use crate::thread::Record;
+use crate::thread::{Fact, Record};
 use crate::xml::scan::attributes;
 
 use super::fold::IndexFold;
@@ -18,16 +18,46 @@ const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agen
                       latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
                       ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
+/// Name that stands for the model of a turn whose note was redacted, so that sums by model include
+/// the turn.
+const REDACTED_MODEL: &str = "[redacted]";
+
 /// Attributes of the note that records a turn.
 struct NoteValues<'t>(Vec<(&'t str, Cow<'t, str>)>);
 
-impl NoteValues<'_> {
+impl<'t> NoteValues<'t> {
+    fn of(record: &Record, note: &'t Message) -> Self {
+        if note.payload.is_redacted() {
+            Self::of_redacted(record, note)
+        } else {
+            Self(attributes(note.payload.as_str()))
+        }
+    }
+
+    /// Returns the attributes of a redacted note that the rest of the record states: the agent, the
+    /// call, and the tokens and the cost that were charged.
+    fn of_redacted(record: &Record, note: &Message) -> Self {
+        let agent = note.to.to_string();
+        let mut values = vec![("agent", agent), ("model", REDACTED_MODEL.to_owned())];
+        values.extend(note.call.map(|call| ("call", call.to_string())));
+        for fact in &record.facts {
+            if let Fact::Used { call, tokens_in, tokens_out, money, .. } = fact
+                && note.call == Some(*call)
+            {
+                values.push(("tokens_in", tokens_in.to_string()));
+                values.push(("tokens_out", tokens_out.to_string()));
+                values.push(("cost", money.to_string()));
+            }
+        }
+        Self(values.into_iter().map(|(name, value)| (name, Cow::Owned(value))).collect())
+    }
+
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(called, _)| *called == name).map(|(_, value)| &**value)
     }
 
-    fn number(&self, name: &str) -> i64 {
-        self.text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+    fn number(&self, name: &str) -> Option<i64> {
+        self.text(name).and_then(|text| text.parse().ok())
     }
 
     fn digest(&self, name: &str) -> Option<Digest> {
@@ -39,15 +69,16 @@ impl NoteValues<'_> {
     }
 }
 
-/// Adds the turn that `note` records. Adds nothing if the note was redacted.
+/// Adds the turn that `note` records. If the note was redacted, adds what the rest of the record
+/// states about the turn.
 pub fn add(
     fold: &mut IndexFold<'_>,
     record: &Record,
     note: &Message,
     (n, thread): (i64, i64),
 ) -> rusqlite::Result<()> {
-    let payload = note.payload.as_str();
-    let values = NoteValues(attributes(payload));
+    let is_redacted = note.payload.is_redacted();
+    let values = NoteValues::of(record, note);
     let Some(agent) = values.text("agent") else { return Ok(()) };
     let agent = fold.names.number(agent)?;
     fold.threads.add_name(thread, TreeNameRole::Agent, agent)?;
@@ -60,14 +91,14 @@ pub fn add(
     let prompt = values.digest("prompt");
     let inputs = values.digest("inputs");
     // Every other `<` in the note's texts is escaped, so each match is an element of the note.
-    let failovers = payload.matches("<tried ").count();
-    let failovers = i64::try_from(failovers).unwrap_or(i64::MAX);
+    let failovers = note.payload.as_str().matches("<tried ").count();
+    let latency = values.number("latency_ms").unwrap_or_default().saturating_mul(1_000);
     let numbers = TurnUsage {
-        failovers,
-        tokens_in: values.number("tokens_in"),
-        tokens_out: values.number("tokens_out"),
+        failovers: i64::try_from(failovers).unwrap_or(i64::MAX),
+        tokens_in: values.number("tokens_in").unwrap_or_default(),
+        tokens_out: values.number("tokens_out").unwrap_or_default(),
         cost_nano: values.text("cost").map_or(0, billionths),
-        latency: values.number("latency_ms").saturating_mul(1_000),
+        latency: (!is_redacted).then_some(latency),
     };
     let names = EventNames::of_turn(agent, answered_by.or(model));
     fold.hours.add_turn(record.time.0, n, names, numbers);
@@ -79,18 +110,18 @@ pub fn add(
         record.position.0,
         record.time.0,
         agent,
-        values.number("turn"),
+        (!is_redacted).then(|| values.number("turn").unwrap_or_default()),
         provider,
         model,
         answered_by,
         stop,
         numbers.tokens_in,
         numbers.tokens_out,
-        values.text("estimated") == Some("true"),
+        (!is_redacted).then(|| values.text("estimated") == Some("true")),
         numbers.cost_nano,
         currency,
         numbers.latency,
-        numbers.failovers,
+        (!is_redacted).then_some(numbers.failovers),
         prompt.as_ref().map(|digest| digest.0.as_slice()),
         inputs.as_ref().map(|digest| digest.0.as_slice())
     ])?;

@@ -15,7 +15,8 @@ const ABBREVIATIONS: [(&str, &str); 5] = [
         "lower(substr(hex(?), 1, 8) || '-' || substr(hex(?), 9, 4) || '-' || \
          substr(hex(?), 13, 4) || '-' || substr(hex(?), 17, 4) || '-' || substr(hex(?), 21))",
     ),
-    ("@time(", "strftime('%Y-%m-%dT%H:%M:%fZ', ? / 1e6, 'unixepoch')"),
+    // Milliseconds are cut as in all outputs, because SQLite would round microseconds.
+    ("@time(", "strftime('%Y-%m-%dT%H:%M:%fZ', ? / 1000 / 1e3, 'unixepoch')"),
     ("@name(", "(SELECT text FROM name WHERE n = ?)"),
     ("@local(", "(SELECT local FROM name WHERE n = ?)"),
     ("@hex(", "lower(hex(?))"),

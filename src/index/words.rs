@@ -6,7 +6,6 @@
 //! of a run can be found.
 
 use crate::envelope::Payload;
-use crate::limits;
 use crate::xml::element::{Element, Node};
 
 /// First character of the special word that the index adds to each message to name the message's
@@ -16,30 +15,30 @@ const TREE_MARK: char = '\u{f8f0}';
 /// Number of characters in each group into which text without spaces, such as Chinese text, is cut.
 const GROUP_CHARS: usize = 3;
 
-/// Returns the first words of a payload's text, on one line; `None` if the payload was redacted or
-/// has no text.
-pub fn first_words(payload: &Payload) -> Option<String> {
+/// Returns the first words of a payload's text, on one line: at most `most` characters. Returns
+/// `None` if the payload was redacted or has no text.
+pub fn first_words(payload: &Payload, most: usize) -> Option<String> {
     if payload.is_redacted() {
         return None;
     }
 
     let mut words = String::new();
-    collect(&Element::read(payload.as_str())?, &mut words);
-    if let Some((end, _)) = words.char_indices().nth(limits::FIRST_WORDS_CHARS_MAX) {
+    collect(&Element::read(payload.as_str())?, most, &mut words);
+    if let Some((end, _)) = words.char_indices().nth(most) {
         words.truncate(end);
     }
     (!words.is_empty()).then_some(words)
 }
 
 /// Adds words of an element to `words`, until `words` is as long as [`first_words`] needs.
-fn collect(element: &Element, words: &mut String) {
+fn collect(element: &Element, most: usize, words: &mut String) {
     for node in &element.content {
         match node {
-            Node::Element(inner) => collect(inner, words),
+            Node::Element(inner) => collect(inner, most, words),
             Node::Text(text) => {
                 for word in text.split_whitespace() {
                     // A character has at most four bytes.
-                    if words.len() >= limits::FIRST_WORDS_CHARS_MAX * 4 {
+                    if words.len() >= most * 4 {
                         return;
                     }
                     if !words.is_empty() {

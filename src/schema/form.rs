@@ -4,6 +4,7 @@
 
 use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
+use crate::xml::escape::is_xml_char;
 use crate::xml::shape::QName;
 
 /// A value that the form requests from the user.
@@ -165,6 +166,9 @@ impl<E> FormFilling<'_, E> {
             let answer = boolean_value(content, &answer).map_or(answer, str::to_owned);
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
+                _ if !answer.chars().all(is_xml_char) => {
+                    Some("this has a character that XML does not allow")
+                }
                 (true, false) => return Ok(None),
                 // An empty text is a valid answer here.
                 (true, true) if content.kind == "text" && content.range.is_none() => {
@@ -233,5 +237,21 @@ mod tests {
         );
         assert_eq!(boolean_value(&boolean, "true"), None, "it stands as it is");
         assert_eq!(boolean_value(&content("text"), "yes"), None);
+    }
+
+    #[test]
+    fn a_form_repeats_its_question_after_a_character_that_xml_does_not_allow() {
+        let kind = "text".to_owned();
+        let content = TextContent { kind, choices: Vec::new(), more_choices: 0, range: None };
+        let mut answers = ["a\u{1}b", "a b"].into_iter();
+        let mut reasons = Vec::new();
+        let mut ask = |field: FormField<'_>| {
+            reasons.push(field.again);
+            answers.next().map(str::to_owned).ok_or(())
+        };
+        let mut filling = FormFilling { ask: &mut ask, path: Vec::new() };
+        let value = filling.put(&content, None, true, None);
+        assert_eq!(value, Ok(Some("a b".to_owned())));
+        assert_eq!(reasons, [None, Some("this has a character that XML does not allow")]);
     }
 }

@@ -275,8 +275,11 @@ fn ready() {
         }
     });
     if !LISTENING.replace(true) {
-        // SAFETY: sets the handler of this thread, which needs no data of its own.
-        unsafe { c::xmlSetStructuredErrorFunc(std::ptr::null_mut(), Some(handler())) };
+        // SAFETY: sets the handlers of this thread, which need no data of their own.
+        unsafe {
+            c::xmlSetStructuredErrorFunc(std::ptr::null_mut(), Some(handler()));
+            c::xmlSetGenericErrorFunc(std::ptr::null_mut(), Some(ignore_text()));
+        }
     }
 
     let _ = take();
@@ -303,6 +306,20 @@ fn handler<T: Copy>() -> T {
     // SAFETY: the callers request only function pointers that differ from `Handler` in the
     // constness of a pointer's target.
     unsafe { std::mem::transmute_copy(&ours) }
+}
+
+type TextHandler = unsafe extern "C" fn(*mut c_void, *const c_char, ...);
+
+/// Returns a handler that ignores texts. libxml2 would print them on standard error. Each of these
+/// errors also reaches [`record_error`].
+fn ignore_text() -> TextHandler {
+    type FixedHandler = unsafe extern "C" fn(*mut c_void, *const c_char);
+    unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}
+
+    let ours: FixedHandler = ignore;
+    // SAFETY: the caller of a C function removes its arguments, so a function may take fewer than
+    // it gets.
+    unsafe { std::mem::transmute::<FixedHandler, TextHandler>(ours) }
 }
 
 unsafe extern "C" fn record_error(_: *mut c_void, error: c::xmlErrorPtr) {

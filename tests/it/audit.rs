@@ -284,10 +284,10 @@ fn threads_are_listed_with_how_they_stand() {
     records.extend(research(&mut script, "sess-draining").into_iter().take(5));
     let place = Place::with(&mut records);
     expect![[r#"
-        thread         status     opened        took         messages  asked
-        sess-finished  completed  11-20 10:00  0.8 s               10  question
-        sess-underway  running    11-20 10:00  0.4 s  5 (1 unsettled)  question
-        sess-draining  running    11-20 10:00  0.5 s  7 (2 unsettled)  question
+        thread         status     opened                 took         messages  asked
+        sess-finished  completed  2026-11-20T10:00:00Z  0.8 s               10  question
+        sess-underway  running    2026-11-20T10:00:01Z  0.4 s  5 (1 unsettled)  question
+        sess-draining  running    2026-11-20T10:00:02Z  0.5 s  7 (2 unsettled)  question
     "#]]
     .assert_eq(&stdout(organism(&place, &["threads"])));
     let lines = stdout(organism(&place, &["threads", "--json", "--all"]));
@@ -304,16 +304,16 @@ fn search_finds_payloads_and_names_newest_last_and_says_when_there_is_nothing() 
     let place = researched();
     let found = stdout(organism(&place, &["search", "LOGIN"]));
     expect![[r#"
-         10:00:00  operator → researcher  question  sess-abcdefgh
-                   How is a login checked, & where?
-         10:00:00  researcher  thinking  sess-abcdefgh
-                   I should look for “login” first.
-         10:00:00  researcher → code-search  search  sess-abcdefgh
-                   query: login
-                   path: src
-         10:00:00  code-search → researcher  results  sess-abcdefgh
-                   hit (file=src/auth.rs, line=42): fn login(name: &str) {
-         4 of 4
+        2026-11-20T10:00:00Z  operator → researcher  question  sess-abcdefgh
+                              How is a login checked, & where?
+        2026-11-20T10:00:00Z  researcher  thinking  sess-abcdefgh
+                              I should look for “login” first.
+        2026-11-20T10:00:00Z  researcher → code-search  search  sess-abcdefgh
+                              query: login
+                              path: src
+        2026-11-20T10:00:00Z  code-search → researcher  results  sess-abcdefgh
+                              hit (file=src/auth.rs, line=42): fn login(name: &str) {
+        4 of 4
     "#]]
     .assert_eq(&found);
     let ids = |args: &[&str]| stdout(organism(&place, args)).lines().count();

@@ -23,7 +23,9 @@ pub use message_report::{draw_report, message_rows};
 pub use progress::progress_bar;
 pub use reload::note_reload;
 pub use table::{cut, table};
-pub use timeline::{TimelineColumns, busy, draw_message, draw_timeline, refused};
+pub use timeline::{
+    ThreadPart, TimelineColumns, busy, draw_message, draw_timeline, refused, second_of,
+};
 pub use wrap::{clean, columns, show_hidden, wrap};
 
 /// Returns the present number of columns of the terminal behind standard output. Returns `None` if

@@ -2,9 +2,9 @@
 
 use crate::audit::amounts::offset;
 use crate::audit::{
-    BusyRefusals, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPhase, ThreadTimeline,
-    TimelineEntry, TimelineEvent, TimelineRest, core_words, event_text, payload_lines,
-    thread_state,
+    BusyRefusals, EventClass, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPhase,
+    ThreadTimeline, TimelineEntry, TimelineEvent, TimelineRest, core_words, event_text,
+    payload_lines, thread_state,
 };
 use crate::clock::Time;
 use crate::envelope::{MessageKind, Spending};
@@ -19,6 +19,10 @@ const LINES_MAX: usize = 8;
 /// Maximum number of levels of subthreads that are indented. Subthreads at deeper levels are drawn
 /// with the same indentation as the last of these levels.
 const INDENTED_MAX: usize = 8;
+/// Number of columns of a time in whole seconds.
+const SECOND_COLUMNS: usize = "2026-11-20T10:00:00Z".len();
+/// Number of columns of a time of day.
+const CLOCK_COLUMNS: usize = "10:00:00".len();
 
 /// Options that add columns to a timeline, or change the content of columns.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,18 +33,45 @@ pub struct TimelineColumns {
     pub absolute: bool,
 }
 
-/// Draws a timeline. A subthread is drawn beneath the message that spawned it. `at` is the moment
-/// at which the timeline shows the thread; `None` for the present.
+/// The part of a thread that a timeline shows.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadPart {
+    /// Moment at which the timeline shows the thread; `None` for the present.
+    pub at: Option<RecordedMoment>,
+    /// Classes of the shown events; empty for all classes.
+    pub only: Vec<EventClass>,
+}
+
+impl ThreadPart {
+    /// Returns the options of `organism thread` that select this part, each after a space. A time
+    /// that was stated as a duration before now becomes a fixed time, so that later commands show
+    /// the same state.
+    fn options(&self) -> String {
+        let mut options = match self.at {
+            Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
+            Some(RecordedMoment::Time(time)) => format!(" --at {time}"),
+            None => String::new(),
+        };
+        if !self.only.is_empty() {
+            let classes: Vec<_> = self.only.iter().map(|class| class.as_str()).collect();
+            options.push_str(&format!(" --only {}", classes.join(",")));
+        }
+        options
+    }
+}
+
+/// Draws a timeline. A subthread is drawn beneath the message that spawned it. `part` is the part
+/// of the thread that the timeline shows.
 pub fn draw_timeline(
     output: &RenderOutput,
     timeline: &ThreadTimeline,
     shown: TimelineColumns,
-    at: Option<RecordedMoment>,
+    part: &ThreadPart,
 ) -> String {
     let time = if shown.absolute { "2026-11-20T10:00:00.000Z" } else { "+99.999s " };
     let mut page = TimelinePage::new(output, time.len(), timeline.opened);
     page.shown = shown;
-    page.at = at;
+    page.options = part.options();
     page.title(timeline);
     page.items(timeline);
     page.total(timeline);
@@ -49,28 +80,29 @@ pub fn draw_timeline(
 
 /// Draws a single message, for `tail` and `search`.
 pub fn draw_message(output: &RenderOutput, message: &MessageView) -> String {
-    let mut page = TimelinePage::new(output, "10:00:00".len(), message.at);
-    page.message(message, &clock(&message.time), Some(message.thread.as_str()));
+    let mut page = TimelinePage::new(output, SECOND_COLUMNS, message.at);
+    page.message(message, &second_of(&message.time), Some(message.thread.as_str()));
     page.text
 }
 
 /// Draws a single refusal, for `tail` and `search`.
 pub fn refused(output: &RenderOutput, refused: &RefusalView) -> String {
-    let mut page = TimelinePage::new(output, "10:00:00".len(), Time(0));
-    page.refused(refused, &clock(&refused.time));
+    let mut page = TimelinePage::new(output, SECOND_COLUMNS, Time(0));
+    page.refused(refused, &second_of(&refused.time));
     page.text
 }
 
 /// Draws how many requests of one client were refused with `busy`, for `tail` and `search`.
 pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
-    let mut page = TimelinePage::new(output, "10:00:00".len(), Time(0));
-    page.busy(busy, &clock(&busy.time));
+    let mut page = TimelinePage::new(output, SECOND_COLUMNS, Time(0));
+    page.busy(busy, &second_of(&busy.time));
     page.text
 }
 
-/// Formats the time of day in whole seconds.
-fn clock(time: &str) -> String {
-    time.get(11..19).unwrap_or(time).to_owned()
+/// Cuts a time in RFC 3339 and UTC to whole seconds. The result states its zone, so that it selects
+/// the same second as an option on every machine.
+pub fn second_of(time: &str) -> String {
+    time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
 
 struct TimelinePage<'p> {
@@ -80,8 +112,8 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Moment at which the page shows the thread; `None` for the present.
-    at: Option<RecordedMoment>,
+    /// Options with which a command shows the same part of the thread. Each option follows a space.
+    options: String,
     /// Position and id of the present event, which are still to be written on the line beneath the
     /// event's heading. `None` if they are already written, or if ids are not shown.
     under_head: Option<String>,
@@ -96,7 +128,7 @@ impl<'p> TimelinePage<'p> {
             began,
             depth: 0,
             shown: TimelineColumns::default(),
-            at: None,
+            options: String::new(),
             under_head: None,
             text: String::new(),
         }
@@ -148,8 +180,9 @@ impl<'p> TimelinePage<'p> {
 
         if let Some(TimelineRest { events, from_seq }) = timeline.rest {
             let more = count(events, "more event");
-            let at = self.at.map(at_option).unwrap_or_default();
-            let command = format!("organism thread {}{at} --from-seq {from_seq}", timeline.thread);
+            let thread = &timeline.thread;
+            let options = &self.options;
+            let command = format!("organism thread {thread}{options} --from-seq {from_seq}");
             self.line(&self.output.dim(&format!("… {more}: {command}")));
         }
     }
@@ -259,7 +292,14 @@ impl<'p> TimelinePage<'p> {
                 MessageKind::Note => format!("{from}  {name}    "),
                 _ => format!("{from} → {to}  ⚙ {name}    "),
             };
-            let taken = self.time_columns.max(columns(time)) + columns(&plain);
+            // The row of a single message ends with the id of its thread, so it may exceed the
+            // width of the output. The gist therefore gets as many columns as beside a shorter time
+            // of day.
+            let time_room = match thread {
+                Some(_) => CLOCK_COLUMNS,
+                None => self.time_columns.max(columns(time)),
+            };
+            let taken = time_room + columns(&plain);
             let room = self.room().saturating_sub(taken).max(16);
             head = format!("{head}  {}", output.dim(&cut(&clean(&gist), room)));
         }
@@ -324,7 +364,8 @@ impl<'p> TimelinePage<'p> {
 
     fn busy(&mut self, busy: &BusyRefusals, time: &str) {
         let times = count(busy.count, "time");
-        let head = format!("{}  busy: refused {times} since {}", busy.client, clock(&busy.since));
+        let since = second_of(&busy.since);
+        let head = format!("{}  busy: refused {times} since {since}", busy.client);
         self.head(time, &self.output.yellow(&head));
     }
 
@@ -360,15 +401,6 @@ fn ids(item: &TimelineEntry) -> String {
             format!("position {}  seq {}  id {}", item.position, message.seq, message.id)
         }
         _ => format!("position {}", item.position),
-    }
-}
-
-/// Returns the option `--at` for a moment. A time that was stated as a duration before now becomes
-/// a fixed time, so that later commands show the same state.
-fn at_option(moment: RecordedMoment) -> String {
-    match moment {
-        RecordedMoment::Position(position) => format!(" --at {position}"),
-        RecordedMoment::Time(time) => format!(" --at {time}"),
     }
 }
 

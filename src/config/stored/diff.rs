@@ -1,12 +1,14 @@
 //! Compares two configs by their meaning: key by key, whatever their files look like.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::Value as Json;
 use similar::TextDiff;
 
 use crate::ids::Digest;
 use crate::journal::{self, sqlite::JournalReader};
+use crate::limits;
 
 use super::super::Config;
 use super::{BootConfig, StoredConfig, StoredConfigError};
@@ -104,6 +106,7 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
 
     let changed =
         paths.into_iter().filter(|path| before.values.get(*path) != after.values.get(*path));
+    let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
     let changes = changed.map(|path| {
         let old = before.values.get(path);
         let new = after.values.get(path);
@@ -111,27 +114,25 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
             path: path.clone(),
             before: old.cloned(),
             after: new.cloned(),
-            diff: old.zip(new).and_then(|(old, new)| text_diff(before, old, after, new)),
+            diff: old.zip(new).and_then(|(old, new)| {
+                let old = before.text(old).unwrap_or(old);
+                let new = after.text(new).unwrap_or(new);
+                text_diff(old, new, deadline)
+            }),
         }
     });
     changes.collect()
 }
 
-/// Returns the unified diff of two texts. `old` and `new` each contain a text, or the digest of a
-/// text that the config contains. Returns `None` if neither text has several lines.
-fn text_diff(
-    before: &ComparedConfig,
-    old: &str,
-    after: &ComparedConfig,
-    new: &str,
-) -> Option<String> {
-    let old = before.text(old).unwrap_or(old);
-    let new = after.text(new).unwrap_or(new);
+/// Returns the unified diff of two texts. At the deadline, stops looking for equal lines, because
+/// two long texts without equal lines take quadratic time. Returns `None` if neither text has
+/// several lines.
+fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     if !old.contains('\n') && !new.contains('\n') {
         return None;
     }
 
-    let diff = TextDiff::from_lines(old, new);
+    let diff = TextDiff::configure().deadline(deadline).diff_lines(old, new);
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 

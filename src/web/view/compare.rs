@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -187,7 +187,7 @@ fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
         ]
     };
     let rows: Vec<_> = others.map(row).collect();
-    let headers = ["Thread", "", "Status", "Changed", "Asked", "First words"];
+    let headers = ["Thread", "Action", "Status", "Changed", "Asked", "First words"];
     html! {
         h1 { "Compare" }
         (form(query))
@@ -211,11 +211,12 @@ fn content(query: &UrlQuery, left: &FoundThread, right: &FoundThread) -> Markup 
         ComparedSide::Right => rebuild(right, turn),
     });
     let room = PageRoom::new();
+    let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
     html! {
         h1 { "Compare" }
         (form(query))
         p.summary { (summary(&comparison, &prompts)) }
-        (differences(&comparison, &prompts, &room))
+        (differences(&comparison, &prompts, &room, deadline))
         (results(&comparison, &room))
         h2 { "Totals" }
         (totals([(&comparison.left, left), (&comparison.right, right)]))
@@ -253,17 +254,19 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference. Lists the further differences in a collapsed section.
+/// Draws the first difference. Lists the further differences in a collapsed section. At the
+/// deadline, stops looking for equal lines in the differences.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,
     room: &PageRoom,
+    deadline: Instant,
 ) -> Markup {
     let mut events = comparison.differences.iter();
     let first = match &prompts.first {
         Some(prompts) => prompt_difference(prompts, room),
         None => match events.next() {
-            Some(difference) => event_difference(difference, room),
+            Some(difference) => event_difference(difference, room, deadline),
             None => return html! {},
         },
     };
@@ -277,7 +280,7 @@ fn differences(
             details {
                 summary { (count(events.len() as u64, "further difference")) }
                 @for difference in events.take(limits::WEB_PAGE_ROWS) {
-                    section.difference { (event_difference(difference, room)) }
+                    section.difference { (event_difference(difference, room, deadline)) }
                 }
                 @if left > 0 {
                     p.more { "… " (grouped(left)) " more; " code { "organism diff --all" } " shows them." }
@@ -309,7 +312,7 @@ fn prompt_difference(prompts: &DifferentPrompts<String>, room: &PageRoom) -> Mar
     }
 }
 
-fn event_difference(difference: &ThreadDifference, room: &PageRoom) -> Markup {
+fn event_difference(difference: &ThreadDifference, room: &PageRoom, deadline: Instant) -> Markup {
     let ThreadDifference { left, right, .. } = difference;
     html! {
         @for (sign, side) in [("A:", left), ("B:", right)] {
@@ -324,7 +327,7 @@ fn event_difference(difference: &ThreadDifference, room: &PageRoom) -> Markup {
                 @if one == other {
                     p.note { "The payloads differ only in white space or namespaces." }
                 } @else {
-                    (changed_lines(&unified_diff(&one, &other), room))
+                    (changed_lines(&unified_diff(&one, &other, deadline), room))
                 }
             }
             (Some(only), None) | (None, Some(only)) => {
@@ -438,6 +441,6 @@ fn totals(sides: [(&ThreadTotals, &FoundThread); 2]) -> Markup {
     };
     html! {
         dl.facts { (row("A", left)) (row("B", right)) }
-        (table("Totals of both threads", &["", ">A", ">B"], &rows))
+        (table("Totals of both threads", &["Property", ">A", ">B"], &rows))
     }
 }

@@ -55,10 +55,13 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     view.respond(find, move |view, answers| {
         let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
         let compared = compare(&found);
-        let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
-        let is_found = !compared.is_empty() || found.iter().any(|found| found.whole.is_some());
-        let page = view.page("Config", PATH, &content(&query, &found, &compared));
-        if is_asked && !is_found { (StatusCode::NOT_FOUND, page).into_response() } else { page }
+        let missing = missing(&query, &found, &compared);
+        let page = view.page("Config", PATH, &content(&query, &found, &compared, missing));
+        match missing {
+            Some(MissingConfigs::SecondMoment) => (StatusCode::BAD_REQUEST, page).into_response(),
+            Some(MissingConfigs::Moments) => (StatusCode::NOT_FOUND, page).into_response(),
+            None => page,
+        }
     })
     .await
 }
@@ -84,6 +87,43 @@ fn find(
     let after = boot("after")?.map(compared);
     let boots = history.boots.iter().rev().take(limits::WEB_PAGE_ROWS).cloned().collect();
     Ok(FoundConfigs { partition, boots, whole, before, after })
+}
+
+/// Why the page lacks configs that its URL selects.
+#[derive(Debug, Clone, Copy)]
+enum MissingConfigs {
+    /// The URL names only one of the two moments of a comparison.
+    SecondMoment,
+    /// No journal contains the moments that the URL names.
+    Moments,
+}
+
+impl MissingConfigs {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::SecondMoment => {
+                "A comparison needs two moments: fill in both `before` and `after`."
+            }
+            Self::Moments => {
+                "No journal has these moments: write the number of a record, or the id of a thread."
+            }
+        }
+    }
+}
+
+/// Returns why the page lacks configs that its URL selects; `None` if it has all of them.
+fn missing(
+    query: &UrlQuery,
+    found: &[FoundConfigs],
+    compared: &[Result<Vec<ConfigChange>, String>],
+) -> Option<MissingConfigs> {
+    let is_given = |name: &str| query.get(name).is_some();
+    if is_given("before") != is_given("after") {
+        return Some(MissingConfigs::SecondMoment);
+    }
+    let lacks_whole = is_given("at") && found.iter().all(|found| found.whole.is_none());
+    let lacks_comparison = is_given("before") && compared.is_empty();
+    (lacks_whole || lacks_comparison).then_some(MissingConfigs::Moments)
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
@@ -136,18 +176,13 @@ fn content(
     query: &UrlQuery,
     found: &[FoundConfigs],
     compared: &[Result<Vec<ConfigChange>, String>],
+    missing: Option<MissingConfigs>,
 ) -> Markup {
     let room = PageRoom::new();
-    let is_asked = FIELDS.iter().any(|(name, _)| query.get(name).is_some());
-    let is_found = !compared.is_empty() || found.iter().any(|found| found.whole.is_some());
     html! {
         h1 { "Config" }
         (form(query))
-        @if is_asked && !is_found {
-            p.problem role="alert" {
-                "No journal has these moments: write the number of a record, or the id of a thread."
-            }
-        }
+        @if let Some(missing) = missing { p.problem role="alert" { (missing.describe()) } }
         @for changes in compared { (differences(changes, &room)) }
         @for found in found {
             @if let Some(config) = &found.whole { (whole(config, &room)) }

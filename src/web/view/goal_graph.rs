@@ -19,13 +19,13 @@ use crate::config::{ConfigHistory, ExtractedConfig, StoredConfig};
 use crate::envelope::{Message, Spending};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
-use crate::journal::HashedRecord;
 use crate::limits;
+use crate::memory::with_history;
 use crate::organism::JournalRuns;
-use crate::thread::Fact;
+use crate::thread::{Fact, Record};
 use crate::workflow::{
-    ActivityKind, GoalForm, GoalGraph, GoalId, RowKind, RunRow, RunTree, UndoRules, UndoSource,
-    WorkflowDefinition, called_once, has_earlier_rules, latest_run, read_compiled,
+    ActivityKind, GoalForm, GoalGraph, GoalId, GoalStatus, RowKind, RunRow, RunTree, UndoRules,
+    UndoSource, WorkflowDefinition, called_once, has_earlier_rules, latest_run, read_compiled,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -72,19 +72,11 @@ fn find(
     thread: &ThreadId,
 ) -> Result<Result<RecordedGoals, String>, index::Error> {
     let journal = index.journal();
-    let records = journal.records_of(&thread.root())?;
-    if records > limits::WEB_PAST_RECORDS {
-        let detail = format!("the thread has {records} records, which are too many for its graph");
-        return Err(index::Error::Query { detail });
-    }
-
-    let records = journal.tree(&thread.root(), None)?;
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let messages = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.thread == *thread => Some(Arc::clone(message)),
-        _ => None,
-    });
-    let mut messages: Vec<_> = messages.collect();
+    refuse_long(index, thread)?;
+    let own = journal.tree(&thread.root(), None)?.into_iter().map(|sealed| sealed.record);
+    let own: Vec<Record> = own.collect();
+    let all = with_history(journal, own.clone())?;
+    let mut messages: Vec<_> = messages_in(&all, thread).cloned().collect();
     let (request, digest) = match latest_run(&messages) {
         Some((request, Some(digest))) => (request, digest),
         Some((_, None)) => {
@@ -110,8 +102,45 @@ fn find(
         Err(reason) => return Ok(Err(format!("The definition {digest} of the run: {reason}."))),
     };
     let run = GraphedRun { request: &request, messages: &of_run, earlier: messages };
+    // A run that goes on in a fork begins with the first record of the fork, which has the run's
+    // messages. So the graph leaves out the time between the source and the fork.
+    let is_own = messages_in(&own, thread).any(|message| message.id == request.id);
+    let records = if is_own { own } else { all };
     let (rows, threads) = progress(&definition, run, &records, index)?;
     Ok(Ok(RecordedGoals { definition, rows, threads }))
+}
+
+fn messages_in<'r>(
+    records: &'r [Record],
+    thread: &ThreadId,
+) -> impl Iterator<Item = &'r Arc<Message>> {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    facts.filter_map(move |fact| match fact {
+        Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+        _ => None,
+    })
+}
+
+/// Fails if a thread has too many records for a graph. In a fork, the records of its source count,
+/// too.
+fn refuse_long(index: &IndexReader, thread: &ThreadId) -> Result<(), index::Error> {
+    let journal = index.journal();
+    let mut records = 0;
+    let mut next = Some(thread.root());
+    while let Some(root) = next {
+        records += journal.records_of(&root)?;
+        if records > limits::WEB_PAST_RECORDS {
+            let detail =
+                format!("the thread has {records} records, which are too many for its graph");
+            return Err(index::Error::Query { detail });
+        }
+        let opened = index.opened_at(&root)?;
+        let first = opened.map(|position| journal.existing_record(position)).transpose()?;
+        let source = first.as_ref().and_then(|first| first.record.fork_source());
+        let source = source.filter(|source| source.history > Position(0));
+        next = source.map(|source| source.thread.clone());
+    }
+    Ok(())
 }
 
 /// Returns the config that was in force when the thread was opened; `None` if the journal does not
@@ -126,12 +155,12 @@ fn config_of(
     Ok(stored.and_then(|stored| stored.extract().ok()))
 }
 
-/// Computes the rows that show the state of a run, from all of `records`. Also returns the threads
-/// that the run opened for each goal.
+/// Computes the rows that show the state of a run, from `records`, which contain all messages of
+/// the run. Also returns the threads that the run opened for each goal.
 fn progress(
     definition: &WorkflowDefinition,
     run: GraphedRun<'_>,
-    records: &[HashedRecord],
+    records: &[Record],
     index: &IndexReader,
 ) -> Result<(Vec<RunRow>, Vec<Vec<ThreadId>>), index::Error> {
     let GraphedRun { request, messages, earlier } = run;
@@ -141,7 +170,7 @@ fn progress(
     let rules = config.map(|config| UndoRules::new(&config.contracts, &config.schemas));
     let rules = rules.unwrap_or_default();
     let archive = JournalRuns::new(index.journal().data().to_owned());
-    let up_to = records.last().map_or(Position(0), |sealed| sealed.record.position);
+    let up_to = records.last().map_or(Position(0), |record| record.position);
     let undo = UndoSource { rules: &rules, archive: &archive, up_to };
 
     let (graph, _) = GoalGraph::new(definition);
@@ -150,10 +179,10 @@ fn progress(
     if let Some(call) = request.call {
         tree.begin(request.thread.clone(), call);
     }
-    for sealed in records {
-        tree.take(&sealed.record);
+    for record in records {
+        tree.take(record);
     }
-    let last = records.last().map_or(Time(0), |sealed| sealed.record.time);
+    let last = records.last().map_or(Time(0), |record| record.time);
     let threads = (0..graph.len()).map(|goal| tree.threads_of_goal(goal).cloned().collect());
     let threads = threads.collect();
     Ok((tree.rows(last), threads))
@@ -178,7 +207,13 @@ fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
 /// Returns the rows that show goals, in the order of the workflow's file. Leaves out the rows of
 /// delegations and undos.
 fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
-    goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
+    let numbered = goals.rows.iter().filter_map(|row| match &row.kind {
+        RowKind::Goal(goal) => Some((goal.number, row)),
+        _ => None,
+    });
+    let mut numbered: Vec<_> = numbered.collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    numbered.into_iter().map(|(_, row)| row).collect()
 }
 
 fn drawing(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
@@ -296,17 +331,17 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
 /// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
 /// includes the goals beneath it, and the tasks that were delegated in these goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
-    let mut own: Vec<Spending> = Vec::new();
+    let mut own = vec![Spending::default(); graph.len()];
+    let mut number = 0;
     for row in &goals.rows {
         match &row.kind {
-            RowKind::Goal(_) => own.push(row.spent),
+            RowKind::Goal(goal) => number = goal.number,
             // The tasks of a goal follow the goal.
-            RowKind::Delegation { .. } => {
-                if let Some(goal) = own.last_mut() {
-                    *goal = goal.plus(row.spent);
-                }
-            }
-            RowKind::Undo { .. } | RowKind::Elsewhere => {}
+            RowKind::Delegation { .. } => {}
+            RowKind::Undo { .. } | RowKind::Elsewhere => continue,
+        }
+        if let Some(goal) = own.get_mut(number) {
+            *goal = goal.plus(row.spent);
         }
     }
 
@@ -347,18 +382,16 @@ fn state_of(row: &RunRow, rounds: u64) -> String {
 /// Draws the graph's content as a table, with the threads of each goal.
 fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
     let spent_by_goal = spent_by_goal(graph, goals);
-    let mut number = 0;
     let row = |row: &RunRow| {
         let mut threads: Vec<&ThreadId> = row.thread.iter().collect();
         let mut judged = None;
         let mut spent = row.spent;
         let mut rounds = 0;
-        if matches!(row.kind, RowKind::Goal(_)) {
-            judged = judged_goal(graph, number);
-            spent = spent_by_goal.get(number).copied().unwrap_or(spent);
-            rounds = rounds_of(graph, goals, number);
-            threads.extend(goals.threads.get(number).into_iter().flatten());
-            number += 1;
+        if let RowKind::Goal(GoalStatus { number, .. }) = &row.kind {
+            judged = judged_goal(graph, *number);
+            spent = spent_by_goal.get(*number).copied().unwrap_or(spent);
+            rounds = rounds_of(graph, goals, *number);
+            threads.extend(goals.threads.get(*number).into_iter().flatten());
         }
         vec![
             inline(&name_of(row)),

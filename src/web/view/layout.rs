@@ -140,14 +140,18 @@ fn pause_strip(paused: Option<&PauseOfAll>, may_act: bool) -> Markup {
     }
 }
 
-/// Draws the number of calls that wait for a person.
+/// Draws the number of calls that wait for a person. On a live page, the page's script replaces
+/// this number.
 fn waiting_count(present: Option<&PresentFacts>) -> Markup {
     let waiting = present.map_or(0, PresentFacts::waiting);
     html! {
-        @match waiting {
-            0 => {}
-            limits::WEB_WAITING_COUNTED => { " " span.count { (waiting - 1) "+" } }
-            _ => { " " span.count { (waiting) } }
+        " "
+        span.count #waiting-count hidden[waiting == 0] {
+            @match waiting {
+                0 => {}
+                limits::WEB_WAITING_COUNTED => { (waiting - 1) "+" }
+                _ => { (waiting) }
+            }
         }
     }
 }
@@ -236,12 +240,12 @@ pub(super) fn label(name: &str) -> Markup {
     shown(&format!("{name}{more}").replace(['\n', '\t'], " "))
 }
 
-/// Draws a date and time in whole seconds.
+/// Draws a date and time in whole seconds, in UTC. A filter of a page takes the text as this time.
 pub(super) fn moment(time: Time) -> Markup {
     let text = time.to_string();
     let day = text.get(..10).unwrap_or(&text);
     let clock = text.get(11..19).unwrap_or_default();
-    html! { time datetime=(text) { (day) " " (clock) } }
+    html! { time datetime=(text) { (day) " " (clock) "Z" } }
 }
 
 /// Returns the time that a thread took. If the thread has open work, returns the age of the thread

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline};
+use super::operate::MessageActions;
 use super::payload_text::Excerpt;
 use super::person::ActingPerson;
 use super::thread::path as thread_path;
@@ -19,7 +20,7 @@ use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageState,
     MessageView, RefusalView, TurnText, message_report,
 };
-use crate::ids::MessageId;
+use crate::ids::{MessageId, ThreadId};
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::xml::invisible_characters::visible;
@@ -42,9 +43,15 @@ pub(super) fn link(id: MessageId) -> Markup {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     respond(view, id, |view, found| {
-        let id = found.report.message.id.to_string();
-        let bar = operate::message_bar(view, found.report.message.id, has_failed(&found.report));
-        let title = format!("{} · {}", title(&found.report.message), id.get(..8).unwrap_or(&id));
+        let message = &found.report.message;
+        let id = message.id.to_string();
+        let actions = MessageActions {
+            // Every other tree begins with a request of a client, at which a fork can begin.
+            can_fork: message.thread.as_str() != ThreadId::ORGANISM,
+            has_failed: has_failed(&found.report),
+        };
+        let bar = operate::message_bar(view, message.id, actions);
+        let title = format!("{} · {}", title(message), id.get(..8).unwrap_or(&id));
         view.page(&title, "/threads", &html! { (bar) (content(found, view.operate.is_some())) })
     })
     .await

@@ -37,7 +37,7 @@ pub(super) fn describe(pause: &IndexedPause) -> String {
     let since = pause.since.to_string();
     let since = since.get(..19).unwrap_or(&since).replace('T', " ");
     let note = if pause.note.is_empty() { String::new() } else { format!(" ({})", pause.note) };
-    format!("Paused since {since} by {}: {}{note}.", person(pause).describe(), pause.target)
+    format!("Paused since {since}Z by {}: {}{note}.", person(pause).describe(), pause.target)
 }
 
 /// Whether exactly this thread is the target of a pause. Returns false for a pause of a thread

@@ -259,11 +259,11 @@ pub(super) fn outlook_text(outlook: &RetryOutlook) -> Option<String> {
     }
 }
 
-/// Draws a time in whole seconds. `time` is in RFC 3339.
+/// Draws a time in whole seconds. `time` is in RFC 3339 and UTC.
 fn seconds(time: &str) -> Markup {
     let day = time.get(..10).unwrap_or(time);
     let clock = time.get(11..19).unwrap_or_default();
-    html! { time datetime=(time) { (day) " " (clock) } }
+    html! { time datetime=(time) { (day) " " (clock) "Z" } }
 }
 
 fn action(message: &RetryMessage, may_act: bool) -> Markup {

@@ -100,10 +100,11 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
 
 /// Merges the results of all journals, newest first, and keeps at most `limit` of them.
 fn merge(results: impl Iterator<Item = SearchResult>, limit: usize) -> SearchResult {
-    let mut merged = SearchResult { items: Vec::new(), total: HitCount::Exact(0) };
+    let mut merged = SearchResult { items: Vec::new(), total: HitCount::Exact(0), unevaluated: 0 };
     for result in results {
         merged.items.extend(result.items);
         merged.total = merged.total.plus(result.total);
+        merged.unevaluated += result.unevaluated;
     }
     // The sort is stable, and each journal's results are in the order of its records.
     merged.items.sort_by_key(SearchedItem::time);

@@ -70,6 +70,13 @@ struct FoundPage {
     work: Vec<CallWork>,
 }
 
+/// A record that the journal of a thread does not have yet. A page of the thread at this record
+/// would show another state each time that the thread grows.
+struct LaterRecord {
+    at: Position,
+    last: Position,
+}
+
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
@@ -84,7 +91,11 @@ pub(super) async fn show(
     let shown_view = request.view;
     let find = move |index: &mut IndexReader| find(index, &thread, &request);
     view.respond_found(find, move |view, found| match found {
-        Some(found) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
+        Some(Ok(found)) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
+        Some(Err(LaterRecord { at, last })) => {
+            let text = format!("Record {at} does not exist yet; the last is {last}.");
+            view.failed(StatusCode::NOT_FOUND, "Not there yet", &text)
+        }
         None => match query.get("at") {
             Some(at) => {
                 let text = format!("Thread `{id}` has no record up to record {at}.");
@@ -100,13 +111,18 @@ fn find(
     index: &IndexReader,
     thread: &ThreadId,
     request: &PageRequest,
-) -> Result<Option<FoundPage>, index::Error> {
+) -> Result<Option<Result<FoundPage, LaterRecord>>, index::Error> {
     let PageRequest { from_seq, at, limit, view } = request;
     let page = match at {
         Some(at) => past_page(index, thread, *at, *from_seq, *limit)?,
         None => thread_page(index, thread, *from_seq, *limit)?,
     };
     let Some(page) = page else { return Ok(None) };
+    let last = index.last();
+    if let Some(at) = at.filter(|at| *at > last) {
+        return Ok(Some(Err(LaterRecord { at, last })));
+    }
+
     let work = match view {
         ThreadView::Timeline => index.call_work(thread, page.from_seq, page.next_seq)?,
         _ => Vec::new(),
@@ -115,7 +131,7 @@ fn find(
         Some(_) => ThreadHeader::of_past(index, &page)?,
         None => ThreadHeader::of(index, &page)?,
     };
-    Ok(Some(FoundPage { header, page, work }))
+    Ok(Some(Ok(FoundPage { header, page, work })))
 }
 
 pub(super) fn missing(view: &ViewState, id: &str) -> Response {

@@ -108,6 +108,7 @@ const fn name(reason: UnseenReason) -> &'static str {
         UnseenReason::Waiting => "waited",
         UnseenReason::TextOfAnother => "text of another",
         UnseenReason::Cancelled => "cancelled",
+        UnseenReason::Redacted => "redacted",
     }
 }
 
@@ -131,5 +132,6 @@ const fn explanation(reason: UnseenReason) -> &'static str {
             "errors of peers that did not count, because another peer of the group replied \
              (`gather = \"first\"`)"
         }
+        UnseenReason::Redacted => "turns of the agent whose text was redacted",
     }
 }

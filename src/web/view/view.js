@@ -62,12 +62,17 @@ function live(line) {
   fresh.hidden = true;
   line.append(" ", pause, " ", fresh);
   const calls = new Map();
+  const retryMs = 2000;
   let source = null;
   let isRunning = false;
   let hasState = false;
   let isPaused = false;
   let version = null;
   let isLoading = false;
+  let hasFailed = false;
+  let retry = null;
+  // Why the server sends no events; empty while it does.
+  let problem = "";
 
   function button(id, text) {
     const made = document.createElement("button");
@@ -85,29 +90,36 @@ function live(line) {
     pause.hidden = !isRunning && !isPaused;
     if (hasState) document.getElementById("stopped").hidden = isRunning;
     if (isPaused) show("This page does not update.");
+    else if (problem) show(problem);
+    else if (hasFailed) show("Not live: the page could not be loaded.");
     else if (isRunning) show("Live.");
     else show("Not live.");
   }
 
   function open() {
     if (source || isPaused || document.hidden) return;
+    problem = "";
     source = new EventSource(line.dataset.live);
     source.addEventListener("state", (event) => {
       isRunning = JSON.parse(event.data).running;
       hasState = true;
+      problem = "";
       describe();
     });
     source.addEventListener("grown", (event) => load(JSON.parse(event.data).version));
     source.addEventListener("live", (event) => take(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       const hasEnded = source && source.readyState === EventSource.CLOSED;
-      show(hasEnded ? "Not live: the view is busy or has ended." : "Not live: connecting again.");
+      const cause = hasEnded ? "the view is busy or has ended" : "connecting again";
+      problem = `Not live: ${cause}.`;
+      describe();
     });
   }
 
   function close() {
     source?.close();
     source = null;
+    clearTimeout(retry);
     calls.forEach(({ part }) => part.remove());
     calls.clear();
   }
@@ -123,30 +135,38 @@ function live(line) {
   addEventListener("pagehide", close);
   addEventListener("pageshow", open);
 
-  /** Loads the page with this version of its content, one load at a time. */
+  /** Loads the page with this version of its content, one load at a time. A load that fails, for
+   * example while the server makes its index, is repeated, because the next event may be far off. */
   async function load(newest) {
     version = newest;
     if (isLoading) return;
     isLoading = true;
+    clearTimeout(retry);
     try {
       for (let loaded = null; loaded !== version && !isPaused; ) {
         loaded = version;
         const address = update.address();
         const headers = { "x-live-version": String(loaded) };
         const response = await fetch(address, { headers, redirect: "error" });
-        if (!response.ok || isPaused) break;
+        if (!response.ok) throw new Error(`status ${response.status}`);
         const text = await response.text();
         const html = policy ? policy.createHTML(text) : text;
         if (isPaused) break;
         const page = new DOMParser().parseFromString(html, "text/html");
-        const strip = page.getElementById("paused");
-        if (strip) document.getElementById("paused")?.replaceWith(strip);
+        for (const id of ["paused", "waiting-count"]) {
+          const part = page.getElementById(id);
+          if (part) document.getElementById(id)?.replaceWith(part);
+        }
         update.take(page);
+        hasFailed = false;
       }
     } catch {
-      show("Not live: the page could not be loaded.");
+      hasFailed = true;
+      const isConnected = source && source.readyState !== EventSource.CLOSED;
+      if (isConnected) retry = setTimeout(() => load(version), retryMs);
     } finally {
       isLoading = false;
+      describe();
     }
   }
 
@@ -219,7 +239,7 @@ function live(line) {
   /** Calls that wait keep their places. Those that wait no longer are marked, and new ones wait for a
    * click. */
   function waiting() {
-    const rows = (root) => Array.from(root.querySelectorAll("#live-waiting > section.call"));
+    const rows = (root) => Array.from(root.querySelectorAll("#live-waiting > .call"));
     const key = (row) => row.getAttribute("aria-labelledby");
     let newest = null;
 

@@ -242,7 +242,8 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
         Hold::Answer => "answer",
     };
     html! {
-        section.call aria-labelledby=(title) {
+        // An article is no landmark: the names of many calls would be the same.
+        article.call aria-labelledby=(title) {
             h2 id=(title) {
                 a data-entry href=(message::path(call.message)) { (inline(&call.name.local)) }
             }
@@ -391,7 +392,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
         div #needs-you {
             @if held.is_empty() {
                 @for call in waiting {
-                    section.needs-you aria-label="Waits for a person" {
+                    article.needs-you aria-label="Waits for a person" {
                         p {
                             b { "Waits for a person" } ": " (message::link(call.message)) ", since "
                             (moment(call.since)) ". It is not handed over. "
@@ -401,7 +402,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                 }
             }
             @for call in held {
-                section.needs-you aria-label="Waits for a person" {
+                article.needs-you aria-label="Waits for a person" {
                     p {
                         b { "Waits for an " (call.hold.as_str()) ": " }
                         (inline(call.from.as_str())) " → " (inline(call.to.as_str())) " "

@@ -8,6 +8,7 @@ reads a line when it has. Every other line is a fault, and ends with exit code 1
 
 import json
 import sys
+from urllib.parse import urlsplit
 
 from playwright.sync_api import TimeoutError as Late
 from walk import Walk, launched, open_with_token
@@ -57,6 +58,30 @@ def watch_list(walk, view, page):
     other.close()
 
 
+def watch_failed_load(walk, page):
+    """The first load of an open page fails, as while the server makes its index."""
+    other = page.context.new_page()
+    loads = []
+
+    def answer(route):
+        if "x-live-version" not in route.request.headers:
+            route.continue_()
+            return
+        loads.append(route.request.url)
+        if len(loads) == 1:
+            route.fulfill(status=503, body="Not indexed yet")
+        else:
+            route.continue_()
+
+    other.route(lambda url: urlsplit(url).path == "/threads", answer)
+    other.goto("/threads")
+    shows(other, "#live-status", "Not live: the page could not be loaded.")
+    # Nothing grows meanwhile: the page loads again by itself.
+    shows(other, "#live-status", "Live.")
+    walk.expect(len(loads) > 1, f"loads of the page: {loads}")
+    other.close()
+
+
 def watch_thread(walk, view, page, thread):
     happen("write")
     # The thread is on record before its page is there.
@@ -101,6 +126,7 @@ def main():
             page = open_with_token(walk, view)
             page.context.set_default_timeout(60_000)
             watch_list(walk, view, page)
+            watch_failed_load(walk, page)
             watch_thread(walk, view, page, order["thread"])
             watch_without_script(walk, view)
         except Late as late:

@@ -12,7 +12,7 @@ import sys
 from playwright.sync_api import TimeoutError as Late
 from walk import Walk, launched, open_with_token
 
-CALLS = "#live-waiting > section.call"
+CALLS = "#live-waiting > article.call"
 LANE = "section.needs-you tbody tr"
 
 
@@ -24,6 +24,14 @@ def happen(what):
 def is_live(page):
     page.wait_for_function(
         "() => document.getElementById('live-status').textContent.includes('Live.')"
+    )
+
+
+def counts_waiting(page, number):
+    """Waits until the number beside the link to the calls that wait is `number`."""
+    page.wait_for_function(
+        "(number) => document.getElementById('waiting-count').textContent === number",
+        arg=str(number),
     )
 
 
@@ -43,7 +51,7 @@ def watch(walk, page, call):
     walk.expect(rows == 3, f"not three threads in the lane: {rows}")
 
     happen("approve")
-    decided = f"section.call[aria-labelledby='call-{call}'].gone"
+    decided = f"article.call[aria-labelledby='call-{call}'].gone"
     for each in (page, one):
         each.locator(decided).wait_for()
         text = each.locator(decided).inner_text()
@@ -55,12 +63,14 @@ def watch(walk, page, call):
     marks = lane.locator(f"{LANE}.gone").all_inner_texts()
     walk.expect(len(marks) == 1 and "waits no longer" in marks[0], f"other marks: {marks}")
     for each in pages:
+        counts_waiting(each, 2)
         walk.check(each, "decided elsewhere")
 
     happen("hold")
     fresh = page.locator("#live-new:not([hidden])")
     fresh.wait_for()
     walk.expect(fresh.inner_text() == "1 new", f"not one new: {fresh.inner_text()}")
+    counts_waiting(page, 3)
     fresh.click()
     walk.expect(page.locator(CALLS).count() == 3, "a click does not renew the list")
     walk.expect(page.locator(f"{CALLS}.gone").count() == 0, "a decided call is still there")

@@ -167,6 +167,20 @@ fn the_command_for_the_next_page_of_an_earlier_state_names_the_moment() {
 }
 
 #[test]
+fn the_command_for_the_next_page_of_some_classes_names_the_classes() {
+    let place = long(20);
+    let only = ["--only", "notes,calls", "--ids"];
+    let whole = seqs(&shown(&place, &only));
+    assert_eq!(whole.len(), 20);
+
+    let page = shown(&place, &[&only[..], &["--limit", "3"]].concat());
+    let (command, next) = page.trim_end().rsplit_once(" --from-seq ").unwrap();
+    assert!(command.ends_with(&format!("organism thread {ROOT} --only notes,calls")), "{page}");
+    let rest = shown(&place, &[&only[..], &["--from-seq", next]].concat());
+    assert_eq!([seqs(&page), seqs(&rest)].concat(), whole);
+}
+
+#[test]
 fn positions_ids_and_absolute_times_stand_on_request() {
     let place = researched();
     let plain = shown(&place, &[]);

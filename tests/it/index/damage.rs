@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use organism::audit::{self, SearchRequest};
@@ -72,6 +73,22 @@ fn a_damaged_index_is_made_anew() {
     // A journal that was repaired may be shorter than its index.
     change(&place, "UPDATE meta SET value = '99' WHERE key = 'position'");
     assert_eq!(contents(&place.data()), whole, "a longer index");
+}
+
+/// A web view keeps readers of an index open between its queries.
+#[test]
+fn an_index_that_is_truncated_while_a_reader_has_it_open_is_made_anew() {
+    let place = researched("sess-abcdefgh");
+    let whole = contents(&place.data());
+    let reader = rusqlite::Connection::open(file(&place)).unwrap();
+    let known = reader.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, u64>(0));
+    assert!(known.unwrap() > 0);
+
+    // Another process truncates the file: closing it in this one would release the reader's locks.
+    let truncate = Command::new("truncate").args(["-s", "0"]).arg(file(&place)).status();
+    assert!(truncate.unwrap().success());
+    assert_eq!(contents(&place.data()), whole);
+    assert!(reader.is_autocommit(), "the reader stays open until here");
 }
 
 /// A query with a number or a character that SQLite does not take leaves the index as it is.

@@ -63,6 +63,12 @@ fn statements_that_do_anything_but_read_are_refused() {
         assert_eq!(text(&output.stdout), "", "{statement}");
     }
     assert!(!elsewhere.exists());
+    for empty in ["", " ", ";", "\n-- only a comment", "/* or this */ ;"] {
+        let output = organism(&place, &["sql", empty]);
+        assert_eq!(output.status.code(), Some(2), "{empty}");
+        let error = text(&output.stderr);
+        assert!(error.contains("it is empty; write a statement"), "{empty}: {error}");
+    }
     let two = organism(&place, &["sql", "SELECT 1; SELECT 2"]);
     assert_eq!(two.status.code(), Some(2), "{}", text(&two.stderr));
     let wrong = organism(&place, &["sql", "SELECT colour FROM message"]);

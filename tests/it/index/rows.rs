@@ -240,7 +240,7 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     assert_eq!(
         rows(&data, "SELECT kind, thread, listener, detail FROM error"),
         [
-            "crashed | sess-abcdefgh | researcher | crashed: signal 9",
+            "crashed | sess-abcdefgh | researcher | signal 9",
             "failed | sess-abcdefgh | researcher | the call ended with this fault",
         ]
     );
@@ -453,6 +453,19 @@ fn a_turn_has_its_model_tokens_cost_and_failovers() {
     );
     let sums = "SELECT turns, tokens_in, tokens_out, cost_nano FROM thread";
     assert_eq!(rows(&place.data(), sums), ["1 | 120 | 7 | 4200000"]);
+}
+
+/// The views cut times to milliseconds, as all commands do, so that a time from a view is never
+/// after the time of its row.
+#[test]
+fn times_of_the_views_are_cut_and_not_rounded() {
+    let mut script = Script::default();
+    let (_, mut first) = script.question(&thread(ROOT), "Who?");
+    first.time = Time(first.time.0 + 999);
+    let place = Place::with(&mut [first]);
+
+    let opened = "SELECT opened, opened_us % 1000 FROM tree";
+    assert_eq!(rows(&place.data(), opened), ["2026-11-20T10:00:00.137Z | 999"]);
 }
 
 /// A payload name is shown without its namespace in one column, and with its namespace in another.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use organism::envelope::MessageKind;
 use serde_json::Value as Json;
 
+use super::damage::redact;
+use super::rows::priced_turn;
 use super::{organism, rows, text};
 use crate::fixtures::compared_journals;
 use crate::journal::Place;
@@ -79,6 +81,43 @@ fn turns_are_summed_by_agent_and_model() {
     let head = "model turns failovers tokens in tokens out cost model p50 p95 p99";
     assert_eq!(lines[0], head);
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
+}
+
+/// A turn whose payload was redacted keeps its agent, its tokens and its cost, which its record
+/// states beside the payload. So the sums by agent and model stay those of the tree.
+#[test]
+fn a_redacted_turn_keeps_its_tokens_and_its_cost() {
+    let mut records = priced_turn(&mut Script::default(), "sess-abcdefgh");
+    let place = Place::with(&mut records);
+    redact(&place, 2);
+    let data = place.data();
+
+    let turn = "SELECT agent, turn, model, tokens_in, tokens_out, cost_nano, latency_us, failovers \
+                FROM turn";
+    let expected = ["researcher | - | [redacted] | 120 | 7 | 4200000 | - | -"];
+    assert_eq!(rows(&data, turn), expected);
+    let sums = "turns, tokens_in, tokens_out, cost_nano";
+    let expected = ["1 | 120 | 7 | 4200000"];
+    let tree = format!("SELECT {sums} FROM tree WHERE thread = 'sess-abcdefgh'");
+    assert_eq!(rows(&data, &tree), expected);
+    assert_eq!(rows(&data, &format!("SELECT {sums} FROM hour WHERE turns > 0")), expected);
+
+    // The second query reads the rows of a part of an hour instead of the roll-up.
+    for more in [&[][..], &["--until", "2026-11-20T10:30:00Z"]] {
+        let groups = stats(&place, &[&["--by", "agent,model"], more].concat());
+        let names = ["agent", "model", "turns", "tokens_in", "cost_nano"];
+        let expected = ["researcher | [redacted] | 1 | 120 | 4200000"];
+        assert_eq!(columns(&groups, &names), expected, "{more:?}");
+        assert_eq!(groups[0]["latency_us"]["p50"], Json::Null, "{more:?}");
+    }
+    let listed = organism(&place, &["threads", "--agent", "researcher"]);
+    assert!(text(&listed.stdout).contains("sess-abcdefgh"));
+
+    let prompt = ["prompt", "researcher", "--thread", "sess-abcdefgh", "--turn", "3"];
+    let refused = organism(&place, &prompt);
+    assert_eq!(refused.status.code(), Some(2));
+    let error = text(&refused.stderr);
+    assert!(error.contains("redacted turns have no number any more"), "{error}");
 }
 
 /// Issue 17, 4.4 and 4.8: the groups of `organism stats` equal the result of SQL on the rows of the

@@ -4,12 +4,14 @@
 use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
-use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
 use organism::index::{self, HoldCount};
 use organism::limits;
 use organism::thread::{
-    Closing, Decision, DecisionOrigin, Fact, Hold, Input, OperatorIdentity, Record, TimerEnd,
+    Closing, Decision, DecisionOrigin, Fact, ForkSource, Hold, InheritedThread, Input,
+    OperatorIdentity, Record, TimerEnd,
 };
+use uuid::Uuid;
 
 use super::rows::priced_turn;
 use super::{organism, rows, text, with_index};
@@ -100,6 +102,107 @@ pub fn nested() -> Vec<Record> {
     records
 }
 
+/// A fork that has taken over three subthreads. A call is open in the deepest one. Nothing happens
+/// in the other two.
+fn forked() -> Vec<Record> {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let [left, right] = ["left", "right"].map(|child| tree.child(child));
+    let deep = left.child("deep");
+    let inherited = |thread: &ThreadId, result| InheritedThread {
+        thread: thread.clone(),
+        by: name("researcher"),
+        seq: 0,
+        result,
+        bound: None,
+        shown: Default::default(),
+        allotment: None,
+    };
+    let source = ForkSource {
+        thread: thread("sess-source01"),
+        message: MessageId(Uuid::nil()),
+        seq: 1,
+        record: Position(1),
+        hash: Digest::ZERO,
+        history: Position(1),
+        unpinned: false,
+        journal: None,
+    };
+
+    let mut step = script.step(&tree, Input::Shutdown { detail: "a fork".to_owned() });
+    step.within(&deep);
+    let held = step.say(MessageKind::Call, "researcher", "b", "question", "<q/>", None);
+    let mut first = step.end();
+    let threads = vec![
+        inherited(&tree, None),
+        inherited(&left, Some(Closing::Completed)),
+        inherited(&deep, None),
+        inherited(&right, None),
+    ];
+    let fork = Fact::Forked {
+        thread: tree.clone(),
+        by: name("ana"),
+        source,
+        live: Vec::new(),
+        allotment: None,
+        threads,
+    };
+    first.facts.insert(0, fork);
+    let mut records = vec![first];
+
+    let call = CallId(held);
+    let mut waiting = script.step(&deep, Input::Retry { call }).end();
+    waiting.facts = vec![
+        Fact::Used {
+            call,
+            agent: None,
+            tokens_in: 7,
+            tokens_out: 3,
+            money: Money(0),
+            attempt: None,
+        },
+        Fact::Held { call, hold: Hold::Approval, until: None },
+    ];
+    records.push(waiting);
+    for n in 0..6 {
+        for at in [&tree, &deep] {
+            let mut step = script.outcome(at, "researcher", held);
+            let body = format!("<note>{n}</note>");
+            step.say(MessageKind::Note, "researcher", "researcher", "note", &body, Some(held));
+            records.push(step.end());
+        }
+    }
+    records
+}
+
+/// The totals of a fork count what has happened in the subthreads that the fork has taken over.
+#[test]
+fn the_timeline_of_a_fork_has_the_subthreads_that_it_has_taken_over() {
+    let place = Place::with(&mut forked());
+    let whole = audit::thread_timeline(&place.reader(), &thread(ROOT), None).unwrap().unwrap();
+    let subthreads = |timeline: &ThreadTimeline| {
+        let items = timeline.items.iter().filter_map(|item| match &item.what {
+            TimelineEvent::Subthread(child) => Some(child.clone()),
+            _ => None,
+        });
+        items.collect::<Vec<_>>()
+    };
+    let children = subthreads(&whole);
+    let labels: Vec<_> = children.iter().map(|child| child.thread.label()).collect();
+    assert_eq!(labels, ["left", "right"]);
+    let deep = subthreads(&children[0]).remove(0);
+    assert_eq!((deep.thread.label(), deep.messages), ("deep", 7));
+    assert_eq!(whole.spent.tokens, 10);
+    assert_eq!(whole.waits.calls, 1);
+    assert_eq!(whole.opened_by, name("ana"), "the fork belongs to its client");
+
+    let page = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+        audit::thread_page(index, &thread(ROOT), None, 500)
+    });
+    let linked = subthreads(&page.unwrap().unwrap().timeline);
+    assert_eq!(linked.len(), 2, "{linked:?}");
+}
+
 fn accepted(record: &Record) -> Vec<MessageId> {
     let id = |fact: &Fact| match fact {
         Fact::Accepted { message, .. } => Some(message.id),
@@ -118,7 +221,7 @@ fn json(timeline: &ThreadTimeline) -> String {
 fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     let mut script = Script::default();
     let priced = priced_turn(&mut script, ROOT).to_vec();
-    let written = [nested(), priced, research(&mut Script::default(), ROOT)];
+    let written = [nested(), forked(), priced, research(&mut Script::default(), ROOT)];
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut cut = 0;
 
@@ -175,7 +278,7 @@ const fn is_left_out(event: &TimelineEvent) -> bool {
 fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let mut script = Script::default();
     let priced = priced_turn(&mut script, ROOT).to_vec();
-    let written = [nested(), priced, research(&mut Script::default(), ROOT)];
+    let written = [nested(), forked(), priced, research(&mut Script::default(), ROOT)];
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut pages = 0;
 

@@ -115,6 +115,21 @@ fn two_partitions() -> Place {
     all
 }
 
+/// A partition that does not exist is the reason why no config is found.
+#[test]
+fn a_config_of_an_absent_partition_is_refused_with_the_partitions() {
+    let place = two_partitions();
+    let config = ["config", "--at", "1", "--partition", "9"];
+    let diff = ["config", "diff", "1", "last", "--partition", "9"];
+    for args in [&config[..], &diff] {
+        let output = organism(&place, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = text(&output.stderr);
+        let expected = "there is no partition 9 here; the partitions are 0, 1";
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+}
+
 /// With several partitions, the cursor of each page leads to all older trees, and to no other.
 #[test]
 fn pages_of_several_partitions_hold_every_tree_once() {
@@ -182,7 +197,7 @@ fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     let output = organism(&place, &["threads", "--json"]);
     let tree: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(tree["status"], "failed");
-    assert_eq!(tree["fault"], "crashed: crashed: signal 9");
+    assert_eq!(tree["fault"], "crashed: signal 9");
 }
 
 /// Namespace of the payloads of a workflow with the name `researcher`.
@@ -256,6 +271,33 @@ fn a_thread_with_a_failed_run_has_failed() {
         let timeline = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
         assert_eq!(timeline.status, phase, "{thread}");
     }
+}
+
+/// A long reason of a failed run is whole in the view of errors. In a list of trees, it is cut, and
+/// the end of the text states the cut.
+#[test]
+fn a_long_reason_of_a_failure_is_whole_or_ends_with_a_mark() {
+    let mut script = Script::default();
+    let tree = thread("sess-longfail");
+    let (asked, first) = script.question(&tree, "Book a trip");
+    let reason = "no turn is recorded for this agent; record the run again. ".repeat(5);
+    let reason = reason.trim();
+    let report = format!(
+        "<researcher-failed xmlns=\"{RUNS}\"><goal>pay</goal><code>model</code>\
+         <reason>{reason}</reason></researcher-failed>"
+    );
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.say(MessageKind::Reply, "researcher", "operator", "r", &report, Some(asked));
+    step.close(asked, Closing::Completed);
+    let place = Place::with(&mut [first, report_failed_run(step.end())]);
+
+    let output = organism(&place, &["sql", "--csv", "SELECT detail FROM error"]);
+    assert_eq!(text(&output.stdout), format!("detail\r\npay: {reason}\r\n"));
+    let output = organism(&place, &["threads", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fault = listed["fault"].as_str().unwrap();
+    assert!(fault.starts_with("model: pay: no turn is recorded"), "{fault}");
+    assert!(fault.ends_with('…'), "{fault}");
 }
 
 /// A failed tree states its fault in the list of trees, so that a reader need not open each tree.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use organism::audit::{self, HeldCall, HeldPage};
 use organism::clock::Time;
-use organism::envelope::MessageKind;
+use organism::envelope::{Disposition, MessageKind};
 use organism::ids::CallId;
-use organism::index;
+use organism::index::{self, WorkFilter};
 use organism::journal::Journal as _;
+use organism::system::WaitFor;
 use organism::thread::{Closing, Fact, Hold, Record};
 
 use super::{organism, text, with_index};
@@ -75,6 +76,60 @@ fn assert_pages(place: &Place) {
                 held.iter().cloned().partition(|call| call.message.0.as_u128() % 2 == 0);
             let [one, other] = [one, other].map(|calls| HeldPage::of(calls, hold, most));
             assert_eq!(one.merged(other, most), expected);
+        }
+    }
+}
+
+/// Returns the records of a call that has opened two threads and waits for them. The call of each
+/// thread then completes, in a record of its own.
+fn waiting_for_threads(until: WaitFor) -> Vec<Record> {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let children = ["one", "two"].map(|label| tree.child(label));
+    let (asked, first) = script.question(&tree, "Book a trip");
+
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.dispose(asked, Disposition::Handled);
+    let system = |name: &str| format!("<{name} xmlns=\"{CORE}\"/>");
+    for name in ["thread-spawned", "thread-spawned", "waiting"] {
+        step.say(MessageKind::System, "core", "researcher", name, &system(name), Some(asked));
+    }
+    let inner = children.each_ref().map(|child| {
+        step.open(child, "researcher").within(child);
+        step.say(MessageKind::Call, "researcher", "code-search", "search", "<search/>", None)
+    });
+    let mut second = step.end();
+    second.facts.push(Fact::Waiting { call: CallId(asked), until });
+
+    let mut records = vec![first, second];
+    for (child, inner) in children.iter().zip(inner) {
+        let mut step = script.outcome(child, "code-search", inner);
+        step.dispose(inner, Disposition::Handled).close(inner, Closing::Completed).within(&tree);
+        let result = system("thread-result");
+        step.say(MessageKind::System, "core", "researcher", "thread-result", &result, Some(asked));
+        records.push(step.end());
+    }
+    records
+}
+
+/// A call that waits for threads beneath it, as the run of a workflow does, is not queued for its
+/// listener. It is queued when it has the results that it waits for.
+#[test]
+fn a_call_that_waits_for_threads_beneath_it_is_not_queued() {
+    let cases = [(WaitFor::All, [1, 0, 0, 1]), (WaitFor::Any, [1, 0, 1, 1])];
+    for (until, expected) in cases {
+        let records = waiting_for_threads(until);
+        for (ended, queued) in expected.into_iter().enumerate() {
+            let place = Place::with(&mut records[..=ended].to_vec());
+            let (loads, work) = with_index(&place.data(), &mut |index| {
+                let (loads, _) = index.listener_loads(Time(0))?;
+                Ok((loads, index.open_work(&WorkFilter::Listener("researcher".to_owned()), 9)?))
+            })
+            .unwrap();
+            let own = loads.iter().filter(|load| load.listener == "researcher");
+            let found: u64 = own.map(|load| load.queued).sum();
+            assert_eq!(found, queued, "{until:?} after record {}", ended + 1);
+            assert_eq!([work.queued, work.waiting], [queued, 1 - queued], "{until:?}");
         }
     }
 }

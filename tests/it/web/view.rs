@@ -226,9 +226,16 @@ fn assert_well_formed(page: &str) {
         page.matches("<th").count(),
         page.matches(" scope=").count() + page.matches("<thead").count()
     );
+    assert!(!page.contains(" scope=\"col\"></th>"), "a column has no name: {page}");
     let ids: Vec<_> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next()).collect();
     let unique: std::collections::BTreeSet<_> = ids.iter().collect();
     assert_eq!(ids.len(), unique.len(), "an id stands twice: {ids:?}");
+}
+
+/// Number of the last record.
+fn last_record(house: &House) -> u64 {
+    let about = house.organism(&["sql", "--json", "SELECT position FROM about"]);
+    about.json()[0]["position"].as_u64().unwrap()
 }
 
 /// The texts of a page, without its tags.

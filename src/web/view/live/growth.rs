@@ -178,14 +178,24 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
         let journals = partitions_in(&data).into_iter();
         let readers: Vec<_> =
             journals.filter_map(|(_, journal)| JournalReader::open(&journal).ok()).collect();
-        let version = |tree: &FollowedTree| match tree {
-            None => readers.iter().map(|reader| reader.last().map_or(0, |last| last.0)).sum(),
-            Some(thread) => {
-                let heads = readers.iter().map(|reader| reader.head(&thread.root()));
-                heads.filter_map(|head| head.ok().flatten()).map(|head| head.0).max().unwrap_or(0)
-            }
+        let version = |tree: &FollowedTree| -> u64 {
+            let head = |reader: &JournalReader| match tree {
+                None => reader.last().unwrap_or_default(),
+                Some(thread) => shown_head(reader, thread),
+            };
+            readers.iter().map(|reader| head(reader).0).sum()
         };
         trees.into_iter().map(|tree| (tree.clone(), version(&tree))).collect()
     });
     look.await.unwrap_or_default()
+}
+
+/// Returns the position of the last record that the page of `thread` shows. The record belongs to
+/// the tree of the thread, or to the reserved thread, for example because it pauses everything. The
+/// sum of these positions over all journals increases with each such record, because the last
+/// record of a journal always has the highest position.
+fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
+    let trees = [thread.root(), ThreadId::organism()];
+    let heads = trees.iter().map(|tree| reader.head(tree).ok().flatten());
+    heads.flatten().max().unwrap_or_default()
 }

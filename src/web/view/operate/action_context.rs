@@ -15,7 +15,8 @@ use super::super::waiting::{CallToDecide, writing_turn};
 use super::{OperateAccess, OperateFailure, respond};
 use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
-use crate::ids::{Digest, ListenerName, MessageId};
+use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
+use crate::index::IndexReader;
 use crate::organism::operator;
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
@@ -94,6 +95,21 @@ impl ActionContext {
             data.display()
         );
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
+    }
+
+    /// Fails if the record certainly lacks a thread. If an index cannot be read, or lacks records,
+    /// only the organism knows the thread. With several partitions, checks nothing, because the
+    /// journal of the thread may be on another host.
+    pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
+        if self.config.partitions() > 1 {
+            return Ok(());
+        }
+        let wanted = thread.clone();
+        let find = move |index: &mut IndexReader| index.opened_at(&wanted);
+        match self.view.journals.find(find).await {
+            Ok(Err(is_behind)) if !is_behind => Err(OperateFailure::no_thread(thread)),
+            _ => Ok(()),
+        }
     }
 
     /// Requests the held call that a message opened, from the pumps of all partitions at once,
@@ -204,15 +220,51 @@ fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<S
     ))
 }
 
-/// Creates the failure for a request to which the organism did not respond.
+/// Creates the failure for a request that the organism did not carry out, or to which it did not
+/// respond.
 pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
     let text = match error {
+        service::Error::NoThread { thread } => return OperateFailure::no_thread(thread),
         service::Error::Lost => {
             "The organism ended before it answered. Whether the action was carried out stands on \
              the page Actions, as soon as the organism runs again."
                 .to_owned()
         }
+        service::Error::Unanswered { partition, detail } => format!(
+            "No pump of partition {partition} responded any more ({detail}). Whether the action was \
+             carried out stands on the page Actions, as soon as a pump runs again."
+        ),
         other => other.to_string(),
     };
-    OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No answer from the organism", text)
+    let title = match error {
+        service::Error::Failed { .. }
+        | service::Error::ConfigChanged { .. }
+        | service::Error::OtherVersion { .. }
+        | service::Error::OtherProject(_)
+        | service::Error::ForeignSocket { .. } => "Not carried out",
+        _ => "No answer from the organism",
+    };
+    OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, title, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_refuses_a_request_is_no_missing_answer() {
+        let failure = |error| {
+            let failure = unreachable_organism(&error);
+            (failure.status.as_u16(), failure.title)
+        };
+        let thread = ThreadId::parse("sess-nope0000").unwrap();
+        let cases = [
+            (service::Error::NoThread { thread }, (404, "Nothing to do")),
+            (service::Error::failed("full"), (503, "Not carried out")),
+            (service::Error::Lost, (503, "No answer from the organism")),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(failure(error), expected);
+        }
+    }
 }

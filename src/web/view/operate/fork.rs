@@ -266,7 +266,10 @@ impl ForkDraft {
             return Ok(None);
         }
         let written = typed.written("payload");
-        let payload = if written.trim().is_empty() { self.recorded() } else { Some(&*written) };
+        let recorded = self.recorded();
+        let is_unchanged = recorded.is_some_and(|recorded| !is_edited(recorded, &written));
+        let is_recorded = is_unchanged || written.trim().is_empty();
+        let payload = if is_recorded { recorded } else { Some(&*written) };
         let payload = payload.ok_or_else(|| {
             "the recorded payload is redacted; write the one with which the fork begins".to_owned()
         })?;
@@ -396,6 +399,12 @@ impl RequestState {
     }
 }
 
+/// Whether a person has changed a recorded payload in the field of a form. `written` is the content
+/// of the field. A browser replaces each line end of the payload, such as CR LF, with a line feed.
+fn is_edited(recorded: &str, written: &str) -> bool {
+    recorded.replace("\r\n", "\n").replace('\r', "\n") != written
+}
+
 /// Reads the amounts from the form, without checking them against the config.
 fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     let tokens = typed.get("tokens").map(|text| {
@@ -465,4 +474,17 @@ async fn record_of(
     let (partition, report) = found.await.map_err(failed)?.map_err(unknown)?;
     let payload = report.message.name.local.to_string();
     Ok(LocatedRecord { partition, position: report.record.position, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_with_carriage_returns_is_unchanged_unless_a_person_changes_it() {
+        let recorded = "<any>a\r\nb\rc\n\rd</any>";
+        assert!(!is_edited(recorded, "<any>a\nb\nc\n\nd</any>"));
+        assert!(is_edited(recorded, "<any>a\nb\nc\nd</any>"));
+        assert!(!is_edited("<any/>", "<any/>"));
+    }
 }

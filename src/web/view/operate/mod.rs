@@ -36,7 +36,7 @@ use tokio::time::timeout;
 
 use super::url_query::UrlQuery;
 use super::{ViewPerson, ViewState};
-use crate::ids::{ListenerName, MessageId};
+use crate::ids::{ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::PauseVerb;
@@ -135,6 +135,11 @@ impl OperateFailure {
         Self::missing(format!("No message `{id}` is on record."))
     }
 
+    /// Creates the failure for a thread that is not on record.
+    fn no_thread(id: &ThreadId) -> Self {
+        Self::missing(format!("No thread {id} is on record; the page Threads lists them."))
+    }
+
     fn unusable(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Not a possible action", text)
     }
@@ -179,15 +184,25 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
     }
 }
 
-/// Draws a link to the page that forks at a message. If the message failed, also draws a link to
-/// the page that retries it. Draws no links if the person may not act.
-pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool) -> Markup {
-    if view.operate.is_none() {
+/// The properties of a message that determine which actions are possible.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageActions {
+    /// Whether a fork can begin at the message, or at an earlier message of its thread.
+    pub can_fork: bool,
+    /// Whether the message opened a call that failed or was cancelled.
+    pub has_failed: bool,
+}
+
+/// Draws links to the pages that fork at a message, and that retry it, if these actions are
+/// possible. Draws no links if the person may not act.
+pub(super) fn message_bar(view: &ViewState, message: MessageId, actions: MessageActions) -> Markup {
+    let MessageActions { can_fork, has_failed } = actions;
+    if view.operate.is_none() || !(can_fork || has_failed) {
         return html! {};
     }
     html! {
         p.operate-bar {
-            a.button href=(fork::fork_path(message)) { "Fork here" }
+            @if can_fork { a.button href=(fork::fork_path(message)) { "Fork here" } }
             @if has_failed { a.button href=(retry_path(message)) { "Retry" } }
         }
     }

@@ -299,6 +299,9 @@ pub(super) async fn show(
 async fn pause(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
     let verb = verb_of(query.get("verb").unwrap_or_default())?;
     let target = target_of(&context, query.get("target").unwrap_or_default())?;
+    if let PauseTarget::Thread(thread) = &target {
+        context.require_thread(thread).await?;
+    }
     let client = context.client().await?;
     let requests = client.pause_requests(verb, &target, &context.origin());
 
@@ -434,6 +437,7 @@ async fn cancellation(
     let thread = ThreadId::parse(text);
     let thread =
         thread.map_err(|_| OperateFailure::unusable(format!("`{text}` is no id of a thread")))?;
+    context.require_thread(&thread).await?;
     context.client().await?;
 
     let facts = PauseFacts::read(&context.view, WorkFilter::Thread(thread.clone())).await;

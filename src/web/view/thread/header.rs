@@ -64,7 +64,7 @@ impl ThreadHeader {
         pauses.retain(|pause| pauses::holds(pause, thread));
         let actions = ThreadActions {
             has_open_calls: index.has_open_calls(thread)?,
-            may_continue: thread.parent().is_none(),
+            may_continue: thread.parent().is_none() && thread.as_str() != ThreadId::ORGANISM,
             is_paused: pauses.iter().any(|pause| pauses::is_of(pause, thread)),
         };
 

@@ -45,4 +45,11 @@ fn configs_of_threads_in_different_partitions_are_compared() {
     assert!(text_of(&same).contains("The configs are equal."), "{same}");
     let missing = view.get(&format!("/config?before={before}&after=sess-unknown1"));
     assert_eq!(missing.status, 404, "{}", missing.body);
+    // One moment alone is no comparison, also beside a config that is found.
+    for query in [format!("before={before}"), format!("after={after}&at={before}")] {
+        let alone = view.get(&format!("/config?{query}"));
+        assert_eq!(alone.status, 400, "{query}: {}", alone.body);
+        assert!(text_of(&alone.body).contains("A comparison needs two moments"), "{query}");
+        assert!(text_of(&alone.body).contains("Configs over time"), "{query}");
+    }
 }

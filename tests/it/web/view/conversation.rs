@@ -138,6 +138,13 @@ fn the_pages_of_an_earlier_state_lead_to_all_its_messages() {
     let last = view.page(&format!("{first}&from=last"));
     assert_eq!(linked(&last), all[all.len() - 2..]);
     assert!(last.contains("rel=\"prev\""), "{last}");
+
+    // The command refuses such a record, too.
+    let later = view.get("/threads/sess-essay000?at=99999");
+    assert_eq!(later.status, 404, "{}", later.body);
+    assert!(text_of(&later.body).contains("Record 99999 does not exist yet; the last is "));
+    let refused = house.organism(&["thread", "sess-essay000", "--at", "99999"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
 }
 
 /// The link beside a decision leads to the end of the thread as it was before, so that a long

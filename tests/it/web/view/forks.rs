@@ -2,7 +2,7 @@
 //! fork begins is marked.
 
 use super::conversation::{linked, messages, timeline};
-use super::{ViewServer, text_of};
+use super::{ViewServer, last_record, text_of};
 use crate::organism::{CONFIG, House, numbered};
 
 /// A house with a thread of two orders, and with a fork of the thread. The fork begins after the
@@ -56,7 +56,8 @@ fn a_fork_folds_its_history_and_marks_its_beginning() {
     let last = view.page(&format!("{path}?from=last&limit=1"));
     assert!(!last.contains("The fork begins here"), "{last}");
     assert!(!view.page("/threads/sess-source01").contains("History:"));
-    let past = text_of(&view.page(&format!("{path}?at=100000&from=3&limit=1")));
+    let last = last_record(&house);
+    let past = text_of(&view.page(&format!("{path}?at={last}&from=3&limit=1")));
     assert!(past.contains("Fork of") && past.contains("As it was after record"), "{past}");
     for name in ["sequence", "timeline"] {
         let page = view.page(&format!("{path}?view={name}"));

@@ -4,6 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use organism::limits;
 use serde_json::{Value as Json, json};
@@ -38,7 +39,10 @@ impl EventStream {
 
     /// The next event, with its data.
     fn next(&mut self) -> (String, Json) {
+        let until = Instant::now() + PATIENCE;
         loop {
+            // A quiet stream has keep-alive lines.
+            assert!(Instant::now() < until, "no event comes");
             let line = self.line();
             let Some(name) = line.strip_prefix("event: ") else { continue };
             let data = self.line();
@@ -80,6 +84,24 @@ fn a_list_is_informed_of_each_growth_and_of_the_end_of_its_organism() {
     assert_eq!(first, ("state".to_owned(), json!({"running": true})));
     assert_eq!(running.stop(), Some(0));
     events.find("state", |state| state["running"] == false);
+}
+
+/// Every page states a pause of everything. It is recorded in the reserved thread.
+#[test]
+fn a_thread_page_is_informed_of_a_pause_and_of_a_resume_of_everything() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("first"), &["--new", THREAD]).code, Some(0));
+    let view = ViewServer::start(&house, &[]);
+    let mut events = EventStream::open(&view, &format!("/live/threads/{THREAD}"));
+    for action in ["pause", "resume"] {
+        assert_eq!(house.organism(&[action, "all"]).code, Some(0));
+        let sql = format!("SELECT position FROM action WHERE action = '{action}'");
+        let recorded = house.organism(&["sql", "--json", &sql]).json();
+        let position = recorded[0]["position"].as_u64().unwrap();
+        events.find("grown", |grown| grown["version"].as_u64().unwrap() >= position);
+    }
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod waiting;
 use organism::organism::operator::this_user;
 use serde_json::Value as Json;
 
-use super::{ViewServer, text_of};
+use super::{ViewServer, last_record, text_of};
 use crate::organism::diff::essay_house;
 use crate::organism::provider::Provider;
 use crate::organism::{House, numbered, say, talk_reply, until};
@@ -342,7 +342,8 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     assert_eq!(actions(&view.page(open)), ["Pause thread", "Cancel its calls", "Pause and cancel"]);
     // A client may continue it.
     assert_eq!(actions(&view.page(ended)), ["Pause thread"]);
-    assert!(!view.page(&format!("{open}?at=1000")).contains("operate-bar"));
+    let last = last_record(&house);
+    assert!(!view.page(&format!("{open}?at={last}")).contains("operate-bar"));
 
     assert_eq!(view.confirm(&view.link(open, "Pause thread"), &[]).status, 200);
     let page = until("the pause is indexed", || {
@@ -507,7 +508,9 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
         ("/operate/pause?verb=pause&target=nobody", 404),
         ("/operate/pause?verb=pause&target=desk", 404),
         ("/operate/pause?verb=stop&target=all", 400),
+        ("/operate/pause?verb=pause&target=sess-nope0000", 404),
         ("/operate/cancel?thread=x", 400),
+        ("/operate/cancel?thread=sess-nope0000", 404),
     ] {
         assert_eq!(view.get(path).status, status, "{path}");
     }
@@ -537,10 +540,25 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     let path = view.link(&format!("/messages/{message}"), "Fork here");
     let page = view.page(&path);
     assert!(page.contains("&lt;n&gt;1&lt;/n&gt;"), "the recorded payload is in the form: {page}");
+    let boot = rows(&house, "SELECT id FROM message WHERE payload = 'boot'");
+    let boot = view.get(&format!("/messages/{}", boot[0]["id"].as_str().unwrap())).body;
+    assert!(!boot.contains("Fork here"), "no request of a client comes before it: {boot}");
+    assert_eq!(actions(&view.page("/threads/sess-organism")), [""; 0]);
     let text = text_of(&page);
     for part in ["up to its message ping", "solo is a listener: it will answer the unchanged"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+
+    // A browser sends a field with line feeds in place of the carriage returns of the record.
+    let broken = numbered("ping", "1").replace("<n>", "\r\n\r<n>");
+    assert_eq!(house.send_text(&broken, &["--new", "sess-lines0001"]).code, Some(0));
+    let sql = "SELECT id FROM message WHERE thread = 'sess-lines0001' AND payload = 'ping'";
+    let request = rows(&house, sql);
+    let id = request[0]["id"].as_str().unwrap();
+    let typed = broken.replace("\r\n\r", "\r\n\r\n");
+    let shown = view.post("/operate/fork", &[("message", id), ("payload", &typed)]);
+    let text = text_of(&shown.body);
+    assert!(text.contains("It begins with this, as in the source"), "{text}");
 
     let edited = numbered("ping", "2");
     let fields = [("message", &*message), ("payload", &edited), ("client", "desk")];
@@ -562,7 +580,7 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     let done = view.confirm_page(&shown.body, &[("note", "what if")]);
     assert_eq!(done.status, 200, "{}", done.body);
     let fork = view_link(&done.body);
-    until("the fork is done", || (house.recorded("pong") == 2).then_some(()));
+    until("the fork is done", || (house.recorded("pong") == 3).then_some(()));
     assert_ne!(fork, format!("/threads/{}", sent.json()[0]["thread"].as_str().unwrap()));
     until("the fork has a page", || (view.get(&fork).status == 200).then_some(()));
 
@@ -656,7 +674,7 @@ fn many_waiting_calls_stand_on_several_pages_and_each_can_be_decided() {
     assert!(listed.err.contains("the 100 oldest of 103 calls"), "{}", listed.err);
 
     let view = operating(&house);
-    let calls = |page: &str| page.matches("<section class=\"call\"").count();
+    let calls = |page: &str| page.matches("<article class=\"call\"").count();
     let first = view.page("/waiting");
     assert_eq!(calls(&first), 100);
     assert!(text_of(&first).contains("3 more calls"), "{first}");

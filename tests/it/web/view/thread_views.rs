@@ -1,7 +1,7 @@
 //! The three views on the page of a thread show the same messages, and hostile names as text.
 
 use super::conversation::{linked, messages, timeline};
-use super::{ViewServer, text_of};
+use super::{ViewServer, last_record, text_of};
 use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::diff::essay_house;
 use crate::organism::{House, numbered, say};
@@ -132,7 +132,8 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     assert!(said.contains("Waits for an approval: writer → ledger say"), "{said}");
     assert!(said.contains("It is not handed over."), "{said}");
     assert!(!said.contains("Approve"), "a view that is read-only decides nothing: {said}");
-    for other in ["/threads/sess-booked777", "/threads/sess-waiting777?at=1000"] {
+    let past = format!("{waiting}?at={}", last_record(&runs.house));
+    for other in ["/threads/sess-booked777", &past] {
         assert!(!text_of(&view.page(other)).contains("It is not handed over."), "{other}");
     }
 
@@ -189,7 +190,7 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
         assert!(text.contains("huh") && text.contains("queued"), "{path}: {text}");
         assert!(!text.contains("in flight"), "{path}: {text}");
     }
-    let past = text_of(&view.page(&format!("{waiting}?at=1000")));
+    let past = text_of(&view.page(&past));
     assert!(past.contains("unsettled") && !past.contains("queued"), "{past}");
     let listed = text_of(&view.page("/threads"));
     assert!(listed.contains("2 unsettled, 1 held"), "{listed}");

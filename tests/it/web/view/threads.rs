@@ -103,7 +103,8 @@ fn every_page_states_whether_an_organism_runs_and_how_much_waits() {
         assert!(page.contains("id=\"stopped\" role=\"status\" hidden"), "{path}: {page}");
     }
     let page = view.page("/listeners");
-    assert!(page.contains("Waiting <span class=\"count\">1</span>"), "{page}");
+    let count = "Waiting <span class=\"count\" id=\"waiting-count\">1</span>";
+    assert!(page.contains(count), "{page}");
 
     assert_eq!(running.stop(), Some(0));
     for path in PATHS {

@@ -46,6 +46,9 @@ fn each_branch_of_a_tree_has_its_totals_and_opens_on_demand() {
 #[test]
 fn the_graph_of_a_run_is_coloured_by_it_and_leads_to_the_subthreads() {
     let house = essay_house();
+    let (result, _) = house.messages("essay-output").remove(0);
+    let forked = house.organism(&["fork", &result.to_string(), "--json"]);
+    let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
     let view = ViewServer::start(&house, &[]);
     let thread = view.page("/threads/sess-essay000");
     assert!(thread.contains("href=\"/threads/sess-essay000/goals\""), "{thread}");
@@ -67,6 +70,13 @@ fn the_graph_of_a_run_is_coloured_by_it_and_leads_to_the_subthreads() {
     let took = row.split("data-label=\"Took\">").nth(1).unwrap().split("</td>").next().unwrap();
     let of_goal = drawing.split(">outline</text>").nth(1).unwrap().split("</g>").next().unwrap();
     assert!(!took.is_empty() && of_goal.contains(&format!(">{took}</text>")), "{of_goal}");
+
+    // The run is in the history of the fork.
+    let page = view.page(&format!("/threads/{fork}/goals"));
+    let of_fork = page.split("aria-label=\"Goals\"").nth(1).unwrap();
+    let of_fork = of_fork.split("</svg>").next().unwrap();
+    assert_eq!(of_fork.matches("data-phase=\"done\"").count(), done, "{of_fork}");
+    assert!(of_fork.contains(&format!("href=\"/threads/{fork}.critique_2\"")), "{of_fork}");
 }
 
 /// Tokens in the row of a goal.
