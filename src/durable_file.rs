@@ -57,9 +57,19 @@ pub fn create_private(path: &Path) -> Result<()> {
 /// permissions.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     remove(path)?;
+    write_new_private(path, bytes)
+}
+
+/// Writes a new file that only its owner may read and write. Fails if the file exists. If the file
+/// cannot be written completely, removes it again, so that it does not block the next attempt.
+pub fn write_new_private(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // The first error is the one to report.
+        remove(path).ok();
+    }
+    written
 }
 
 /// Replaces a file durably. Writes the new content to the file `unfinished` first and then renames

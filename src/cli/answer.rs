@@ -53,7 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => startup::directories(args.config.config.as_deref())?.data,
         };
         let most = args.page.most();
-        return list(&decision::waiting_on_record(&data, Hold::Answer, most)?, args.json);
+        let waiting = decision::waiting_on_record(&data, Hold::Answer, most)?;
+        return list(&waiting, args.decision.data.as_deref(), args.json);
     };
 
     let reach = args.config.reach(&args.decision)?;
@@ -125,7 +126,7 @@ fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     refusal
 }
 
-fn list(waiting: &WaitingCalls, json: bool) -> anyhow::Result<ExitCode> {
+fn list(waiting: &WaitingCalls, data: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     let questions = &waiting.page.calls;
     if json {
         questions.iter().try_for_each(put_visible_json)?;
@@ -134,11 +135,11 @@ fn list(waiting: &WaitingCalls, json: bool) -> anyhow::Result<ExitCode> {
             note!("no open questions");
         }
     } else {
-        let config = named_config::option();
+        let place = named_config::option_or_data(data);
         for question in questions {
             let shown = held(&RenderOutput::stdout(true), question);
             let message = question.message;
-            put(&format!("{shown}  organism answer {message} [FILE | --form]{config}\n\n"))?;
+            put(&format!("{shown}  organism answer {message} [FILE | --form]{place}\n\n"))?;
         }
     }
 

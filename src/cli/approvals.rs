@@ -3,7 +3,7 @@
 
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         write_json(&page.calls, within.as_ref())?;
     } else if !page.calls.is_empty() || waiting.unknown.is_empty() {
-        write_text(&page.calls, within.as_ref())?;
+        write_text(&page.calls, within.as_ref(), args.place.data.as_deref())?;
     }
     if within.is_none() {
         note_page(page, "calls that wait for an approval");
@@ -82,7 +82,11 @@ fn write_json(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result
     Ok(())
 }
 
-fn write_text(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result<()> {
+fn write_text(
+    waiting: &[HeldCall],
+    within: Option<&ThreadId>,
+    data: Option<&Path>,
+) -> anyhow::Result<()> {
     if waiting.is_empty() {
         match within {
             Some(thread) => note!("{}", all_from::none_waits(thread)),
@@ -91,21 +95,21 @@ fn write_text(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result
         return Ok(());
     }
 
-    let config = named_config::option();
+    let place = named_config::option_or_data(data);
     let output = RenderOutput::stdout(true);
     for call in waiting {
         let short = shortened(&call.sha256.to_string());
         let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
         let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
-        let approve = format!("organism approve {} --hash {short}{preview}{config}", call.message);
+        let approve = format!("organism approve {} --hash {short}{preview}{place}", call.message);
         put(&format!("{}  {approve}\n\n", held(&output, call)))?;
     }
 
     if let Some(thread) = within {
         let short = shortened(&all_from::digest(waiting).to_string());
         put(&format!("all {}:\n", waiting.len()))?;
-        put(&format!("  organism approve --all-from {thread} --hash {short}{config}\n"))?;
-        put(&format!("  organism refuse --all-from {thread}{config}\n"))?;
+        put(&format!("  organism approve --all-from {thread} --hash {short}{place}\n"))?;
+        put(&format!("  organism refuse --all-from {thread}{place}\n"))?;
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::journal::jetstream::identity;
 use crate::journal::sqlite::{BackedUp, DATABASE, back_up};
-use crate::journal::{partition_in, partitions_in};
+use crate::journal::{Error, partition_in, partitions_in};
 use crate::organism::{self, project};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::missing_partitions::missing_in;
 use super::render::{count, put, put_json};
@@ -43,8 +43,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let copies: Vec<_> = copies.collect();
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
     note_missing(&from_data, &from_state)?;
-    for (partition, journal, to) in copies {
-        let copy = back_up(&journal, &from_state, &to, &state).map_err(journal_target::failed)?;
+    for (copied, (partition, journal, to)) in copies.into_iter().enumerate() {
+        let copy = back_up(&journal, &from_state, &to, &state);
+        let copy = copy.map_err(|error| incomplete(error, copied, &args.directory))?;
         print_backup(partition, &copy, args.json)?;
     }
 
@@ -56,6 +57,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
+/// Makes the failure of a backup that ended with `error` after it had copied the journals of
+/// `copied` partitions. The directory then holds a part of a backup, which no further backup
+/// completes.
+fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
+    let failed = journal_target::failed(error);
+    if copied == 0 {
+        return failed;
+    }
+
+    let exit = exit::code(&failed);
+    let text = format!(
+        "{failed}; {} holds the journals of {} only: remove it before the next attempt",
+        directory.display(),
+        count(copied as u64, "partition")
+    );
+    CommandFailure::new(exit, text).into()
+}
+
 /// Prints a note for each partition without a journal on this host, because the copy lacks it.
 /// Fails if this host had the journal and has lost it.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
@@ -64,7 +83,9 @@ fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
         let text = format!("{}; nothing was copied", lost.explanation());
         return Err(CommandFailure::new(CommandExit::ChainBroken, text).into());
     }
-    for missing in missing {
+    // Without any journal there is no copy, and the error of the backup states it.
+    let is_divided = partitions_in(data).iter().any(|(partition, _)| partition.is_some());
+    for missing in missing.into_iter().filter(|_| is_divided) {
         note!("note: not in the copy: {}", missing.explanation());
     }
     Ok(())

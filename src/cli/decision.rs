@@ -20,10 +20,10 @@ use crate::journal::{Error, partition_in, partitions_in};
 use crate::limits;
 use crate::organism::operator;
 use crate::service::signing::{self, OperatorSigner};
-use crate::service::{self, DecisionRequest, ServiceClient, SubmittedAnswer};
+use crate::service::{self, DecisionRequest, ServiceClient, SocketTransport, SubmittedAnswer};
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
-use super::exit::CommandFailure;
+use super::exit::{self, CommandFailure};
 use super::organism_reach::{
     self, OrganismReach, handshake_in, note_journals_read, note_once, socket_in,
 };
@@ -37,6 +37,11 @@ pub(super) struct WaitingCalls {
     /// Partitions whose calls are unknown: no pump answered, and this host has no copy of the
     /// journal.
     pub unknown: Vec<u32>,
+    /// Whether a pump answered. If not, all these calls were read from journals on this host.
+    pub is_answered: bool,
+    /// Whether some of these calls were read from journals on this host, because the pump of their
+    /// partition did not answer.
+    pub has_read: bool,
 }
 
 impl WaitingCalls {
@@ -78,23 +83,12 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     let config = organism_reach::partitioned_config(data);
     let configured = config.as_ref().map(Config::partitions);
 
-    let (client, mut refused) = match (runtime.block_on(socket.locate()), config) {
-        (Err(error), _) => (None, Some(error)),
-        (Ok(_), Some(config)) => (Some(ServiceClient::of_partitions(config, socket)), None),
-        (Ok(true), None) => match runtime.block_on(ServiceClient::of_running(data, socket)) {
-            Ok(client) => (Some(client), None),
-            Err(error) => (None, Some(error)),
-        },
-        (Ok(false), None) => (None, None),
+    let (client, mut refused) = match runtime.block_on(querying_client(data, socket, config)) {
+        Ok(client) => (client, None),
+        Err(error) => (None, Some(error)),
     };
     let partitions = configured.or_else(|| client.as_ref()?.partitions());
-    let journals: Vec<_> = match partitions {
-        Some(partitions) => {
-            let partitions = 0..partitions;
-            partitions.map(|partition| (Some(partition), partition_in(data, partition))).collect()
-        }
-        None => partitions_in(data),
-    };
+    let journals = partitions.map_or_else(|| partitions_in(data), |all| journals_of(data, all));
     let unqueried = refused.as_ref().map_or_else(
         || "no organism runs on this host, and no pump was queried".to_owned(),
         service::Error::to_string,
@@ -108,13 +102,19 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     let mut page = HeldPage { calls: Vec::new(), all: 0 };
     let mut read = Vec::new();
     let mut unknown = Vec::new();
+    let mut is_answered = false;
+    let mut silent = None;
     for ((partition, journal), response) in journals.into_iter().zip(responses) {
         let reason = match response {
             Ok(Ok(held)) => {
                 page = page.merged(HeldPage::of(held, hold, most), most);
+                is_answered = true;
                 continue;
             }
-            Ok(Err(reason)) => reason,
+            Ok(Err(reason)) => {
+                silent.get_or_insert_with(|| reason.clone());
+                reason
+            }
             Err(error) => {
                 let reason = error.to_string();
                 refused = Some(error);
@@ -124,6 +124,10 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
 
         match (held_on_record(&journal, hold, most), partition) {
             (Err(Error::Missing { .. }), Some(partition)) => {
+                // Such as a config of another project, for which every pump is out of reach.
+                if let Some(error) = refused.take_if(|error| is_config_error(error)) {
+                    return Err(error.into());
+                }
                 unknown.push(partition);
                 note_once(format!(
                     "note: the calls that wait in partition {partition} are not listed, because \
@@ -140,10 +144,39 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     }
 
     if !read.is_empty() {
-        note_journals_read(data, &read, refused.as_ref(), client.is_some());
+        let silent = silent.filter(|_| client.is_some());
+        note_journals_read(data, &read, refused.as_ref(), silent.as_deref());
     }
 
-    Ok(WaitingCalls { page, unknown })
+    let has_read = !read.is_empty();
+    Ok(WaitingCalls { page, unknown, is_answered, has_read })
+}
+
+/// Returns the number of each partition, and the directory of its journal, whether the journal
+/// exists or not.
+fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
+    (0..partitions).map(|partition| (Some(partition), partition_in(data, partition))).collect()
+}
+
+/// Makes the client that queries the pumps: of all partitions of `config`, or of the organism that
+/// runs on this machine. Returns `None` if no organism runs on this machine, and the command has no
+/// config with several partitions.
+async fn querying_client(
+    data: &Path,
+    socket: SocketTransport,
+    config: Option<Config>,
+) -> Result<Option<ServiceClient>, service::Error> {
+    let is_found = socket.locate().await?;
+    match config {
+        Some(config) => Ok(Some(ServiceClient::of_partitions(config, socket))),
+        None if is_found => ServiceClient::of_running(data, socket).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whether a request failed because of the command's config, so that no retry can succeed.
+fn is_config_error(error: &service::Error) -> bool {
+    exit::of_service(error) == CommandExit::Config
 }
 
 /// Queries the pump of a partition for its held calls. If no pump can be queried, `client` is the
@@ -152,7 +185,7 @@ async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
     partition: u32,
 ) -> Result<Result<Vec<HeldCall>, String>, service::Error> {
-    use service::Error::{Lost, NoPump, Stopped};
+    use service::Error::{Lost, NoPump, Stopped, Unanswered};
 
     let client = match client {
         Ok(client) => client,
@@ -161,7 +194,9 @@ async fn held_by_pump(
     match timeout(limits::HELD_CALLS_TIMEOUT, client.held_calls(partition)).await {
         Ok(Ok(held)) => Ok(Ok(held)),
         Ok(Err(Lost)) => Ok(Err("the organism ended before its answer".to_owned())),
-        Ok(Err(error @ (Stopped | NoPump { .. }))) => Ok(Err(error.to_string())),
+        Ok(Err(error @ (Stopped | NoPump { .. } | Unanswered { .. }))) => {
+            Ok(Err(error.to_string()))
+        }
         Ok(Err(error)) => Err(error),
         Err(_) => Ok(Err(format!(
             "no response within {} s; is `organism run` up on its host, and does this host reach \
@@ -211,8 +246,8 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
 
 /// Returns the oldest calls that wait for an approval, at most `most` of them. First waits for
 /// previews: if one of these calls has a requested preview and `is_wanted` returns true for the
-/// call, waits until the running organism has recorded the preview. A preview states what a held
-/// call would do. The wait also ends when no organism runs any more.
+/// call, waits until a pump has recorded the preview. A preview states what a held call would do.
+/// The wait also ends when no organism runs any more.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -226,9 +261,12 @@ pub(super) fn waiting_with_previews(
     let awaited = awaited.filter(|call| is_to_come(call) && is_wanted(call));
     let awaited: HashSet<MessageId> = awaited.map(|call| call.message).collect();
 
-    // Without a running organism, no preview comes.
+    // Without a running organism, no preview comes. Nor does one come from a pump on another
+    // machine that does not answer.
     let is_awaited = |call: &HeldCall| is_to_come(call) && awaited.contains(&call.message);
-    while found.page.calls.iter().any(is_awaited) && wait_for_records(data, &mut positions)? {
+    while found.page.calls.iter().any(is_awaited)
+        && wait_for_records(data, &mut positions, found.is_answered && !found.has_read)?
+    {
         found = waiting(data, Hold::Approval, most)?;
     }
     Ok(found)
@@ -236,11 +274,13 @@ pub(super) fn waiting_with_previews(
 
 /// Waits until the journal of one partition has a new record, and updates `positions`, which
 /// contains the last known position of each journal. With several partitions, the wait also ends
-/// after [`limits::PARTITIONED_WAIT_MAX`], because this machine may not follow all of them. Returns
-/// false if no organism runs any more.
+/// after [`limits::PARTITIONED_WAIT_MAX`], because this machine may not follow all of them.
+/// `is_answered` states whether a pump has answered the last query, so that pumps on other machines
+/// count as running. Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
+    is_answered: bool,
 ) -> anyhow::Result<bool> {
     let mut has_grown = false;
     let on_recorded = |partition: u32, position: Position| {
@@ -251,7 +291,8 @@ pub(super) fn wait_for_records(
     };
 
     let is_divided = partitions_in(data).iter().any(|(partition, _)| partition.is_some());
-    if !is_divided && organism_reach::partitioned_config(data).is_none() {
+    let is_partitioned = organism_reach::partitioned_config(data).is_some();
+    if !is_divided && !is_partitioned {
         organism_reach::follow(data, on_recorded)?;
         return Ok(has_grown);
     }
@@ -262,6 +303,11 @@ pub(super) fn wait_for_records(
         timeout(limits::PARTITIONED_WAIT_MAX, following).await
     });
     match followed {
+        // No organism runs on this machine, so only queries over NATS show what changes.
+        Ok(Ok(())) if !has_grown && is_partitioned && is_answered => {
+            std::thread::sleep(limits::PARTITIONED_WAIT_MAX);
+            Ok(true)
+        }
         Ok(followed) => followed.map(|()| has_grown),
         Err(_) => Ok(true),
     }
@@ -437,11 +483,22 @@ mod tests {
         ] {
             let is_whole = unknown.is_empty();
             let page = HeldPage { calls: Vec::new(), all: 0 };
-            let calls = WaitingCalls { page, unknown };
+            let calls = WaitingCalls { page, unknown, is_answered: is_whole, has_read: false };
             assert_eq!(calls.exit(), listed);
             let error = calls.not_found("no such call".to_owned());
             assert_eq!(error.downcast_ref::<CommandFailure>().unwrap().exit, missing);
             assert_eq!(error.to_string().contains("unknown: 1, 3"), !is_whole, "{error}");
         }
+    }
+
+    #[test]
+    fn a_config_that_no_pump_accepts_is_no_missing_pump() {
+        let path = "data".to_owned();
+        assert!(!is_config_error(&service::Error::Journal(Error::Missing { path })));
+        let [data, stored, ours] = ["data", "one", "two"].map(PathBuf::from);
+        let other = service::OtherProject { data, stored, ours };
+        assert!(is_config_error(&service::Error::OtherProject(other)));
+        let detail = "no pump holds its lease".to_owned();
+        assert!(!is_config_error(&service::Error::NoPump { partition: 0, detail }));
     }
 }

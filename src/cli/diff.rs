@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -119,7 +120,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.all {
         let shown = usize::from(matches!(first, Some(FirstDifference::Event(_))));
         let rest = comparison.differences.iter().skip(shown);
-        rest.for_each(|one| out.push_str(&format!("{}\n", event_text(&output, one))));
+        let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
+        rest.for_each(|one| out.push_str(&format!("{}\n", event_text(&output, one, deadline))));
     }
     out.push_str(&totals(&output, [&comparison.left, &comparison.right]));
     put(&out)?;
@@ -201,8 +203,11 @@ impl PromptOfTurn {
 
 pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> String {
     let mut out = format!("{}\n", output.bold("first difference"));
+    let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
     match first {
-        FirstDifference::Event(difference) => out.push_str(&event_text(output, difference)),
+        FirstDifference::Event(difference) => {
+            out.push_str(&event_text(output, difference, deadline));
+        }
         FirstDifference::Prompt(PromptDifference { left, right, diff }) => {
             for (sign, side) in [('-', left), ('+', right)] {
                 let PromptOfTurn { thread, agent, turn, prompt } = side;
@@ -218,8 +223,9 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
 }
 
 /// Draws one difference: where the event stands in each thread, and the lines that differ. Shows
-/// the code points of recorded characters that a screen would act on or hide.
-fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
+/// the code points of recorded characters that a screen would act on or hide. At the deadline,
+/// stops looking for equal lines.
+fn event_text(output: &RenderOutput, difference: &ThreadDifference, deadline: Instant) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();
     for (sign, side) in [('-', left), ('+', right)] {
@@ -235,7 +241,7 @@ fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
         return out + &cut_lines(output, lines);
     };
     let [one, other] = [left, right].map(|event| format!("{}\n", event.lines.join("\n")));
-    let diff = unified_diff(&one, &other);
+    let diff = unified_diff(&one, &other, deadline);
     out.push_str(&changed(output, &diff));
     if diff.is_empty() {
         out.push_str("    the payloads differ only in white space or namespaces\n");

@@ -122,13 +122,17 @@ fn of_organism(error: &organism::Error) -> CommandExit {
     }
 }
 
-fn of_service(error: &service::Error) -> CommandExit {
+/// Returns the exit code of a command whose request to an organism failed.
+pub fn of_service(error: &service::Error) -> CommandExit {
     use service::Error;
     match error {
         Error::Journal(error) => of_journal(error),
         Error::OtherProject(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
-        Error::Lost | Error::NoPump { .. } | Error::ConfigChanged { .. } => CommandExit::TryAgain,
+        Error::Lost
+        | Error::Unanswered { .. }
+        | Error::NoPump { .. }
+        | Error::ConfigChanged { .. } => CommandExit::TryAgain,
         Error::NoThread { .. } => CommandExit::Usage,
         _ => CommandExit::Unavailable,
     }
@@ -138,6 +142,14 @@ fn of_io(error: &std::io::Error) -> CommandExit {
     match error.kind() {
         std::io::ErrorKind::StorageFull => CommandExit::TryAgain,
         _ => CommandExit::Unavailable,
+    }
+}
+
+/// Returns the exit code of a command that could not write a file that its arguments name.
+pub fn of_written_file(error: &std::io::Error) -> CommandExit {
+    match of_io(error) {
+        CommandExit::TryAgain => CommandExit::TryAgain,
+        _ => CommandExit::Usage,
     }
 }
 
@@ -193,5 +205,8 @@ mod tests {
         assert_eq!(code_of(ErrorKind::PermissionDenied), CommandExit::Unavailable);
         assert_eq!(code_of(ErrorKind::StorageFull), CommandExit::TryAgain);
         assert_eq!(code(&anyhow::anyhow!("no schema named")), CommandExit::Bug);
+        let code_of = |kind: ErrorKind| of_written_file(&Error::from(kind));
+        assert_eq!(code_of(ErrorKind::StorageFull), CommandExit::TryAgain);
+        assert_eq!(code_of(ErrorKind::AlreadyExists), CommandExit::Usage);
     }
 }

@@ -83,6 +83,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = audit::ExportFilter { tree, since: args.since, until: args.until };
     match audit::export(&readers, &filter, format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
+        Err(Error::Io { source, .. })
+            if args.output.is_none() && source.kind() == ErrorKind::StorageFull =>
+        {
+            return Err(incomplete_output(&source));
+        }
         exported => exported.map_err(|error| match readers.as_slice() {
             [reader] => journal_target::failed_in(reader, error),
             _ => journal_target::failed(error),
@@ -90,6 +95,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     match out.flush() {
+        Err(error) if args.output.is_none() && error.kind() == ErrorKind::StorageFull => {
+            return Err(incomplete_output(&error));
+        }
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             return Err(error).context("writing the export");
         }
@@ -97,4 +105,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     Ok(CommandExit::Done.into())
+}
+
+/// Makes the failure of an export to a standard output without room.
+fn incomplete_output(error: &std::io::Error) -> anyhow::Error {
+    let text = format!("standard output is incomplete: {error}");
+    CommandFailure::new(CommandExit::Unavailable, text).into()
 }

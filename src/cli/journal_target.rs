@@ -12,7 +12,7 @@ use crate::journal::{Error, unreadable};
 use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
 use super::missing_partitions::noted_partitions_in;
-use super::startup;
+use super::{named_config, startup};
 
 #[derive(Debug, Default, clap::Args)]
 pub struct JournalTarget {
@@ -163,7 +163,10 @@ pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
 /// Maps a journal's error to a failure with an exit code and advice.
 pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
-        Error::Missing { .. } => "; pass --data DIR, or start an organism first",
+        Error::Missing { .. } if named_config::takes_data() => {
+            "; pass --data DIR, or start an organism first"
+        }
+        Error::Missing { .. } => "; start an organism first",
         Error::Unavailable { .. } => "; start it, or read the journal without it",
         Error::InUse { .. } => "; stop that process, or read the journal without it",
         _ => "",

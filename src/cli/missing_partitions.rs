@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 use crate::ids::Position;
+use crate::journal::sqlite::DATABASE;
 use crate::journal::{partition_in, partitions_in, replaced};
 
 use super::journal_target;
@@ -53,14 +54,18 @@ pub(super) fn missing_in(
     missing.collect()
 }
 
-/// Returns the numbers of the partitions without a journal in `data`. Returns none if `data` has no
-/// journal of a partition at all: the command then fails to open a journal. If this command has no
-/// config of the organism, only partitions below the last one in `data` count as missing.
+/// Returns the numbers of the partitions without a journal in `data`. If this command has no config
+/// of the organism, only partitions below the last one in `data` count as missing. Returns none if
+/// `data` has a journal that is not divided.
 fn missing_numbers(data: &Path) -> Vec<u32> {
+    if data.join(DATABASE).exists() {
+        return Vec::new();
+    }
+
     let journals = partitions_in(data).into_iter();
     let present: BTreeSet<u32> = journals.filter_map(|(partition, _)| partition).collect();
-    let Some(last) = present.last() else { return Vec::new() };
-    let count = partitioned_config(data).map_or(last + 1, |config| config.partitions());
+    let configured = partitioned_config(data).map(|config| config.partitions());
+    let count = configured.or(present.last().map(|last| last + 1)).unwrap_or_default();
     (0..count).filter(|partition| !present.contains(partition)).collect()
 }
 
@@ -71,7 +76,10 @@ pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     // Locked briefly: a command reads its journals one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let is_new = NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(data.to_owned());
-    let missing = if is_new { missing_numbers(data) } else { Vec::new() };
+    let journals = partitions_in(data);
+    // Without a journal of any partition, the command fails to open one, and its error says so.
+    let is_divided = journals.iter().any(|(partition, _)| partition.is_some());
+    let missing = if is_new && is_divided { missing_numbers(data) } else { Vec::new() };
     if !missing.is_empty() {
         let numbers: Vec<_> = missing.iter().map(u32::to_string).collect();
         note!(
@@ -81,5 +89,5 @@ pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
             numbers.join(", ")
         );
     }
-    partitions_in(data)
+    journals
 }

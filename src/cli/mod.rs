@@ -307,12 +307,11 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for LogOutput {
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let mut stderr = std::io::stderr();
+        let text = String::from_utf8_lossy(line);
         if self.is_own {
-            let text = String::from_utf8_lossy(line);
-            stderr.write_all(named_config::with_option(&text).as_bytes())?;
+            workflow::write_log(&named_config::with_option(&text))?;
         } else {
-            stderr.write_all(line)?;
+            workflow::write_log(&text)?;
         }
         Ok(line.len())
     }

@@ -36,7 +36,20 @@ pub fn given() -> Option<&'static Path> {
 /// Returns a space and the option that names the config of this command. Returns an empty text if
 /// this command has no `--config`.
 pub fn option() -> String {
-    GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
+    GIVEN.get().map(|path| option_of("config", path)).unwrap_or_default()
+}
+
+/// Returns a space and the option with which another command reaches the same journal as this
+/// command: `--data` if `data` is given, and otherwise as [`option`] does.
+pub fn option_or_data(data: Option<&Path>) -> String {
+    data.map_or_else(option, |data| option_of("data", &data.display().to_string()))
+}
+
+/// Whether the command that this process carries out has the option `--data`.
+pub fn takes_data() -> bool {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
+    has_option(&words.iter().map(String::as_str).collect::<Vec<_>>(), "data")
 }
 
 /// Adds the `--config` of this command to each recommended command in `text` that accepts the
@@ -48,17 +61,17 @@ pub fn with_option(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn option_of(path: &str) -> String {
+fn option_of(name: &str, path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
     if path.chars().all(is_plain) {
-        format!(" --config {path}")
+        format!(" --{name} {path}")
     } else {
-        format!(" --config '{}'", path.replace('\'', "'\\''"))
+        format!(" --{name} '{}'", path.replace('\'', "'\\''"))
     }
 }
 
 fn with_option_of(text: &str, path: &str) -> String {
-    let option = option_of(path);
+    let option = option_of("config", path);
     let mut out = String::new();
     for (at, part) in text.split('`').enumerate() {
         if at > 0 {
@@ -81,13 +94,13 @@ fn takes_config(command: &str) -> bool {
     let words: Vec<_> = rest.split_whitespace().collect();
     let is_named = words.iter().any(|word| ["--config", "--data"].contains(word));
     let is_for_other_config = FOR_OTHER_CONFIGS.iter().any(|other| words.starts_with(other));
-    !is_named && !is_for_other_config && has_config_option(&words)
+    !is_named && !is_for_other_config && has_option(&words, "config")
 }
 
-/// Whether `words` begin with a command that has the option `--config`.
-fn has_config_option(words: &[&str]) -> bool {
-    let has_option = |command: &clap::Command| {
-        command.get_arguments().any(|argument| argument.get_long() == Some("config"))
+/// Whether `words` begin with a command that has the option `name`.
+fn has_option(words: &[&str], name: &str) -> bool {
+    let is_declared = |command: &clap::Command| {
+        command.get_arguments().any(|argument| argument.get_long() == Some(name))
     };
     let program = CommandLine::command();
     let mut command = &program;
@@ -95,7 +108,7 @@ fn has_config_option(words: &[&str]) -> bool {
     for word in words {
         let Some(inner) = command.find_subcommand(word) else { break };
         command = inner;
-        has |= has_option(command);
+        has |= is_declared(command);
     }
     has
 }
@@ -137,7 +150,16 @@ mod tests {
         ] {
             assert_eq!(with_option_of(text, "a/b.toml"), expected);
         }
+        assert_eq!(option_or_data(Some(Path::new("my data"))), " --data 'my data'");
         let quoted = with_option_of("`organism run`", "it's here.toml");
         assert_eq!(quoted, "`organism run --config 'it'\\''s here.toml'`");
+    }
+
+    #[test]
+    fn an_option_belongs_to_the_command_that_the_words_begin_with() {
+        assert!(has_option(&["thread", "sess-x", "--json"], "data"));
+        assert!(has_option(&["approvals"], "data"));
+        assert!(!has_option(&["workflow", "show", "sess-x"], "data"));
+        assert!(!has_option(&["check"], "data"));
     }
 }

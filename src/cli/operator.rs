@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use crate::config::ConfigEnvironment;
 use crate::ids::ListenerName;
 use crate::organism::operator::this_user;
-use crate::service::signing::OperatorSigner;
+use crate::service::signing::{self, OperatorSigner};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::passphrase;
 use super::render::put;
 
@@ -61,7 +61,13 @@ fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     }
 
     let signer = OperatorSigner::create(&path, &passphrase);
-    let signer = signer.map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let signer = signer.map_err(|error| {
+        let exit = match &error {
+            signing::Error::NotWritten { source, .. } => exit::of_written_file(source),
+            _ => CommandExit::Usage,
+        };
+        CommandFailure::new(exit, error.to_string())
+    })?;
 
     let login = this_user().login.filter(|login| ListenerName::parse(login).is_ok());
     let name = login.as_deref().unwrap_or("NAME");

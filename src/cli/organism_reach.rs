@@ -132,12 +132,13 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 /// Prints a note that the command has read `journals` instead of querying their pumps. Each journal
 /// has the number of its partition. If the journals are copies of streams, the note states where
 /// each copy ends, because a pump on another host may have recorded more. `refused` is the error of
-/// the query, if any, and `is_queried` states whether the command has queried the pumps.
+/// the query, if any. If the command has queried the pumps, `silent` is the reason why one of them
+/// did not answer.
 pub(super) fn note_journals_read(
     data: &Path,
     journals: &[(Option<u32>, PathBuf)],
     refused: Option<&service::Error>,
-    is_queried: bool,
+    silent: Option<&str>,
 ) {
     let copies = journals.iter();
     let ends = copies.filter_map(|(partition, journal)| end_of_copy(*partition, journal));
@@ -147,10 +148,10 @@ pub(super) fn note_journals_read(
         return;
     }
 
-    let reason = match refused {
-        Some(error) => error.to_string(),
-        None if is_queried => "no pump responds to this command".to_owned(),
-        None => "no organism runs on this host, and no pump was queried".to_owned(),
+    let reason = match (refused, silent) {
+        (Some(error), _) => error.to_string(),
+        (None, Some(silent)) => format!("no pump responds to this command: {silent}"),
+        (None, None) => "no organism runs on this host, and no pump was queried".to_owned(),
     };
     note_once(format!(
         "note: {reason}; this command reads this host's copy of the journal in {}, up to {}; a \

@@ -1,5 +1,5 @@
-//! The only writer of standard output and standard error. If a reader closes its pipe, the command
-//! writes no more output, but still completes its work.
+//! The only writer of standard output and standard error. If a reader closes its pipe, or a write
+//! fails, the command writes no more output, but still completes its work.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -10,25 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{CommandExit, named_config};
 use crate::mutant::mutant;
 
-/// Whether the reader of standard output has closed the pipe.
+/// Whether the reader of standard output has closed the pipe, or a write to it has failed.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// The first error in writing to standard output. A pipe that its reader has closed is no error.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output. If the reader has closed the pipe, drops this and all later output
-/// without an error.
+/// Writes to standard output, as [`put_line`] does. The result is always `Ok`: it lets callers
+/// chain this function with functions that can fail.
 pub fn put(text: &str) -> anyhow::Result<()> {
-    Ok(write(text)?)
+    write(text);
+    Ok(())
 }
 
-/// Writes a line to standard output. Unlike [`put`], returns no error, because the caller must
-/// continue its work even if the output fails. [`finish`] reports the error at the end of the
-/// command.
+/// Writes a line to standard output. Returns no error, because the command must continue its work
+/// and keep its exit code even if the output fails. Drops all output after an error; [`finish`]
+/// reports the error at the end of the command.
 pub fn put_line(line: Arguments<'_>) {
-    if let Err(error) = write(&format!("{line}\n")) {
-        // The first error is enough, so later ones are dropped.
-        FAILURE.set(error.to_string()).ok();
-    }
+    write(&format!("{line}\n"));
 }
 
 /// Writes a line for people to standard error. Adds the `--config` of this command to the commands
@@ -44,7 +42,8 @@ pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
 }
 
-/// Whether the reader of standard output has closed the pipe.
+/// Whether the reader of standard output has closed the pipe, or a write to it has failed. A
+/// command that only produces output can then end.
 pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
@@ -71,19 +70,19 @@ impl Write for StdoutWriter {
     }
 }
 
-fn write(text: &str) -> std::io::Result<()> {
+fn write(text: &str) {
     if is_closed() {
-        return Ok(());
+        return;
     }
 
-    match StdoutWriter.write_all(text.as_bytes()).and_then(|()| StdoutWriter.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-            if mutant("end-with-the-reader") {
-                std::process::exit(0);
-            }
-            CLOSED.store(true, Ordering::Relaxed);
-            Ok(())
+    let written = StdoutWriter.write_all(text.as_bytes()).and_then(|()| StdoutWriter.flush());
+    let Err(error) = written else { return };
+    if error.kind() == ErrorKind::BrokenPipe {
+        if mutant("end-with-the-reader") {
+            std::process::exit(0);
         }
-        other => other,
+    } else {
+        FAILURE.set(error.to_string()).ok();
     }
+    CLOSED.store(true, Ordering::Relaxed);
 }

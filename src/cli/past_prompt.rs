@@ -3,9 +3,13 @@
 use crate::config::StoredConfigError;
 use crate::ids::{ListenerName, ThreadId};
 use crate::organism::{PromptPreview, TurnOnRecord};
+use crate::system;
+use crate::thread::Fact;
 
 use super::exit::CommandFailure;
-use super::journal_target::{JournalTarget, failed_stored, readers_of, require_thread, unknown};
+use super::journal_target::{
+    JournalTarget, failed_in, failed_stored, readers_of, require_thread, unknown,
+};
 use super::startup::ConfigArg;
 
 /// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. For a turn
@@ -29,8 +33,41 @@ pub fn past_prompt(
     }
 
     require_thread(place, thread)?;
-    let text = format!("{agent} took no turn {number} in {thread}; `organism thread` shows them");
+    let redacted = redacted_turns(place, agent, thread)?;
+    let text = if redacted > 0 {
+        format!(
+            "{thread} has no readable turn {number} of {agent}; redacted turns have no number any \
+             more, and {agent} has {redacted} of them there"
+        )
+    } else {
+        format!("{agent} took no turn {number} in {thread}; `organism thread` shows them")
+    };
     Err(CommandFailure::usage(text).into())
+}
+
+/// Counts the turns of `agent` in a thread whose notes were redacted.
+fn redacted_turns(
+    place: &JournalTarget,
+    agent: &ListenerName,
+    thread: &ThreadId,
+) -> anyhow::Result<u64> {
+    let is_redacted_turn = |fact: &&Fact| match fact {
+        Fact::Accepted { message, .. } => {
+            message.thread == *thread
+                && message.to == *agent
+                && message.name == system::name(system::MODEL_TURN)
+                && message.payload.is_redacted()
+        }
+        _ => false,
+    };
+    let mut turns = 0;
+    for reader in readers_of(place, thread)? {
+        let records = reader.tree(&thread.root(), None);
+        for sealed in &records.map_err(|error| failed_in(&reader, error))? {
+            turns += sealed.record.facts.iter().filter(is_redacted_turn).count() as u64;
+        }
+    }
+    Ok(turns)
 }
 
 fn rebuilt(place: &JournalTarget, turn: &TurnOnRecord) -> anyhow::Result<PromptPreview> {

@@ -1,7 +1,5 @@
 //! `organism secret`: makes a secret for a client.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand_core::RngCore as _;
 
-use super::exit::{CommandExit, CommandFailure};
+use crate::durable_file;
+
+use super::exit::{self, CommandExit, CommandFailure};
 use super::render::put;
 
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,6 @@ enum SecretVerb {
 }
 
 const SECRET_BYTES: usize = 32;
-const OWNER_ALONE: u32 = 0o600;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let SecretVerb::New { out } = args.verb;
@@ -42,10 +41,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(CommandExit::Done.into());
     };
 
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(OWNER_ALONE).open(&path);
-    file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {
-        CommandFailure::usage(format!("cannot write {}: {error}", path.display()))
+    durable_file::write_new_private(&path, secret.as_bytes()).map_err(|error| {
+        let exit = exit::of_written_file(&error);
+        CommandFailure::new(exit, format!("cannot write {}: {error}", path.display()))
     })?;
     note!("{}: wrote a secret; name it in secret_file of a client", path.display());
     Ok(CommandExit::Done.into())

@@ -245,7 +245,11 @@ impl SendTally {
     fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
         print_all(path, all, json);
         match error {
-            service::Error::NoPump { .. } | service::Error::Lost if self.is_divided => {
+            service::Error::NoPump { .. }
+            | service::Error::Unanswered { .. }
+            | service::Error::Lost
+                if self.is_divided =>
+            {
                 self.to_repeat += 1;
                 note!("{}: {error}", file_name(path));
             }

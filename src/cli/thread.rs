@@ -11,7 +11,7 @@ use crate::limits;
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget, known, unknown};
-use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
+use super::render::{RenderOutput, ThreadPart, TimelineColumns, draw_timeline, put, put_json};
 use super::startup;
 use crate::audit::past_time;
 
@@ -99,7 +99,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             put_json(&timeline)?;
         } else {
             let shown = TimelineColumns { ids: args.ids, absolute: args.absolute };
-            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown, at))?;
+            let part = ThreadPart { at, only: args.only.clone() };
+            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown, &part))?;
         }
     }
 

@@ -32,6 +32,8 @@ use retry::RetryArgs;
 use run::RunArgs;
 use test::CaseArgs;
 
+pub use terminal::write_above as write_log;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -92,10 +92,12 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
                     .help("a caller hears the result of its call without being a peer")
             }
             Some(_) => continue,
-            None if sections.unread.contains(name) || sections.has_workflow(name) => continue,
+            None if sections.unread.contains(name) => continue,
+            None if sections.workflow_names().any(|workflow| workflow == name) => continue,
             None => {
                 let callable = members.iter().filter(|m| m.role != Role::Client);
-                let names: Vec<_> = callable.map(|m| m.name.value.as_str()).collect();
+                let callable = callable.map(|m| m.name.value.as_str());
+                let names: Vec<_> = callable.chain(sections.workflow_names()).collect();
                 if names.is_empty() {
                     continue;
                 }

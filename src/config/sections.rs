@@ -63,10 +63,13 @@ pub(super) struct DeclaredSections {
 }
 
 impl DeclaredSections {
-    /// Whether the config declares a workflow of this name.
-    pub fn has_workflow(&self, name: &str) -> bool {
-        let table = self.workflows.as_ref().map(|section| &section.node.value);
-        matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
+    /// Returns the names of the workflows that the config declares.
+    pub fn workflow_names(&self) -> impl Iterator<Item = &str> {
+        let entries = match self.workflows.as_ref().map(|section| &section.node.value) {
+            Some(TomlValue::Table(table)) => table.entries.as_slice(),
+            _ => &[],
+        };
+        entries.iter().map(|entry| entry.key.value.as_str())
     }
 
     /// Returns the directories of the organism `name` that has the config `file`. A relative path

@@ -3,7 +3,7 @@
 //! the checkpoints. A pump does not start on a journal that contradicts one of these marks, unless
 //! an operator has accepted the loss in a recorded action.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
@@ -30,6 +30,9 @@ fn way_on(with_key: bool) -> &'static str {
              `organism repair --accept-loss`"
     }
 }
+
+/// Advice to an operator for a lost journal of a partition, which is a copy of its stream.
+const COPIED_AGAIN: &str = "`organism run` copies it again from its stream";
 
 /// The marks that a journal has outside its file, such as its watermark and its checkpoints. A pump
 /// compares the journal with these marks when it starts.
@@ -338,15 +341,15 @@ pub fn replaced(
 /// Returns an error if the directory `data` once held a journal with acknowledged records. The
 /// caller must then not create a new journal in this directory.
 pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
-    refuse_lost(data, state, "is gone")
+    refuse_lost(data, state, "is gone", way_on(false))
 }
 
 /// Returns the error for a lost journal if `data`, or the directory of a partition inside `data`,
 /// once held a journal with acknowledged records. Returns `None` otherwise.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
-    let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
-    let mut places = std::iter::once(data.to_owned()).chain(partitions);
-    places.find_map(|data| refuse_lost_file(&data, state).err())
+    let mut partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
+    let of_partition = |data: PathBuf| refuse_lost(&data, state, "is gone", COPIED_AGAIN).err();
+    refuse_lost_file(data, state).err().or_else(|| partitions.find_map(of_partition))
 }
 
 /// Explains `error`, with which a journal could not be opened. If the error shows that the journal
@@ -355,14 +358,15 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
-            refuse_lost(data, state, "is empty or unreadable").err().unwrap_or(error)
+            let lost = refuse_lost(data, state, "is empty or unreadable", way_on(false));
+            lost.err().unwrap_or(error)
         }
         Error::Missing { .. } => lost_file(data, state).unwrap_or(error),
         other => other,
     }
 }
 
-fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
+fn refuse_lost(data: &Path, state: &Path, how: &str, way_on: &str) -> Result<(), Error> {
     let noted = match noted_journal(data, state) {
         Some(journal) => CommitWatermark::read(state, journal)?,
         None => None,
@@ -370,7 +374,6 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
 
     match noted.or(CommitWatermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
-            let way_on = way_on(false);
             let file = data.join(DATABASE);
             let file = file.display();
             let detail =

@@ -1,5 +1,7 @@
 //! Finds the first prompts in which two compared threads differ.
 
+use std::time::Instant;
+
 use similar::TextDiff;
 
 use super::PromptPreview;
@@ -74,12 +76,15 @@ fn request_diff(
 ) -> Option<String> {
     let texts = [left, right].map(|preview| request_text(&preview.request, str::to_owned));
     let [left, right] = comparison.comparable_prompts(pair, &texts[0], &texts[1]);
-    (left != right).then(|| unified_diff(&left, &right))
+    let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
+    (left != right).then(|| unified_diff(&left, &right, deadline))
 }
 
-/// Returns the unified diff of the lines of two texts.
-pub fn unified_diff(left: &str, right: &str) -> String {
-    let diff = TextDiff::from_lines(left, right);
+/// Returns the unified diff of the lines of two texts. At the deadline, stops looking for equal
+/// lines, because two long texts without equal lines take quadratic time. All later lines then
+/// appear as differences.
+pub fn unified_diff(left: &str, right: &str, deadline: Instant) -> String {
+    let diff = TextDiff::configure().deadline(deadline).diff_lines(left, right);
     diff.unified_diff().missing_newline_hint(false).context_radius(CONTEXT_LINES).to_string()
 }
 
@@ -109,4 +114,24 @@ pub fn request_text(request: &ModelRequest, heading: impl Fn(&str) -> String) ->
         out.push_str(&format!("{head}{}\n{}\n", tool.description, tool.parameters));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::unified_diff;
+
+    #[test]
+    fn long_texts_without_equal_lines_are_compared_in_bounded_time() {
+        let text = |side: &str| (0..30_000).map(|n| format!("{side} {n}\n")).collect::<String>();
+        let left = text("left");
+        let right = text("right");
+        let started = Instant::now();
+        let diff = unified_diff(&left, &right, started + Duration::from_millis(100));
+        // The exact comparison takes quadratic time, which would take far longer here.
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        assert_eq!(diff.lines().filter(|line| line.starts_with("-left ")).count(), 30_000);
+        assert_eq!(diff.lines().filter(|line| line.starts_with("+right ")).count(), 30_000);
+    }
 }

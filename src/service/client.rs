@@ -475,10 +475,36 @@ impl RetryDeadline {
             return Ok(());
         }
 
-        if self.is_unsure {
-            Err(Error::Lost)
+        let partition = self.partition;
+        Err(if self.is_unsure {
+            Error::Unanswered { partition, detail }
         } else {
-            Err(Error::NoPump { partition: self.partition, detail })
+            Error::NoPump { partition, detail }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deadline_that_has_passed_names_the_last_reason() {
+        let error_of = async |is_unsure| {
+            let until = Instant::now();
+            let mut retries = RetryDeadline { partition: 3, is_allowed: true, until, is_unsure };
+            let why = || Some(PartitionUnavailable::lasting("the servers of NATS do not respond"));
+            loop {
+                if let Err(error) = retries.wait(why()).await {
+                    return error.to_string();
+                }
+            }
+        };
+        for (is_unsure, other) in [(true, "may have been carried out"), (false, "try again")] {
+            let error = error_of(is_unsure).await;
+            for part in ["partition 3", "the servers of NATS do not respond", other] {
+                assert!(error.contains(part), "{error}");
+            }
         }
     }
 }

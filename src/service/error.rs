@@ -23,6 +23,13 @@ pub enum Error {
          start: send again with the same --key, or read the thread"
     )]
     Lost,
+    /// A pump of the partition may have accepted the request, and no pump responded to it in time.
+    #[error(
+        "no pump of partition {partition} responded any more ({detail}); the request may have been \
+         carried out, and accepted calls continue: read the thread before you send again. If you \
+         gave a --key, send again with it: nothing is then done twice"
+    )]
+    Unanswered { partition: u32, detail: String },
     /// No pump of the partition accepted the request, so nothing was done.
     #[error(
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"

@@ -1,9 +1,8 @@
 //! The key with which an operator signs decisions. The key is stored in a file, encrypted with a
 //! passphrase (PKCS #8, which OpenSSL reads).
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
@@ -17,6 +16,7 @@ use uuid::Uuid;
 
 use super::{DecisionRequest, ForkRequest, PauseRequest, ServiceRequest, SubmittedAnswer};
 use crate::clock::Time;
+use crate::durable_file;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
 use crate::thread::{
@@ -60,12 +60,7 @@ impl OperatorSigner {
         let pem = encrypted_pem(&key, passphrase)
             .map_err(|error| Error::NotEncrypted { detail: error.to_string() })?;
 
-        let mut options = OpenOptions::new();
-        let written = options.write(true).create_new(true).mode(0o600).open(path);
-        let written = written.and_then(|mut file| {
-            file.write_all(pem.as_bytes())?;
-            file.sync_all()
-        });
+        let written = durable_file::write_new_private(path, pem.as_bytes());
         let path = path.to_owned();
 
         match written {

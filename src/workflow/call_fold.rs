@@ -97,7 +97,8 @@ impl UndoSource<'_> {
     /// Completes `was_handed_over` for calls whose hand-over is recorded in another tree. A
     /// hand-over is recorded in another tree if the listener was busy, and became free when a call
     /// of that other tree ended. Searches only for those calls for which
-    /// [`UndoRules::depends_on_hand_over`] returns true.
+    /// [`UndoRules::depends_on_hand_over`] returns true. Does not find hand-overs of calls that a
+    /// fork has reopened: they are recorded under the ids of the fork's source.
     pub(super) fn mark_handed_over(
         &self,
         calls: &mut [NestedCall],
@@ -620,6 +621,8 @@ impl<'a> CallFold<'a> {
                 let failure = failure_of(payload);
                 let call = FailedCall { status, payload, code: &failure.code };
                 let is_final = rules.is_final(&run, self.run.subject(&run), &call);
+                let is_own_code = call.has_own_code();
+                let failure = GoalFailure { is_own_code, ..failure };
                 RunEvent::Failed { run, failure, is_final }
             }
         }
@@ -653,7 +656,7 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     let code = code.unwrap_or_else(|| payload.local_name().to_owned());
     let reason = value("reason").or_else(|| value("message")).unwrap_or_else(|| payload.text());
     let goal = value("goal").map(|goal| format!("{goal}: ")).unwrap_or_default();
-    GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
+    GoalFailure::new(code.trim(), format!("{goal}{}", reason.trim()))
 }
 
 /// Returns the output that a reply contains: the text of an agent's final answer, an empty text for

@@ -165,6 +165,28 @@ impl<'a> GoalGraph<'a> {
         self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
+    /// Returns all goals with their depths, as a tree shows them. The goals that are members of no
+    /// other goal are in the order of the file, and their depth is 0. Each goal is followed by its
+    /// members in the order of their lists, its verifier and its fallback, one level deeper.
+    pub fn depth_first(&self) -> Vec<(usize, usize)> {
+        let outermost = (0..self.len()).filter(|number| self.membership(*number).is_none());
+        let mut pending: Vec<_> = outermost.map(|number| (number, 0)).rev().collect();
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        while let Some((number, depth)) = pending.pop() {
+            if !seen.insert(number) {
+                continue;
+            }
+
+            found.push((number, depth));
+            let mut beneath = self.members(number);
+            beneath.extend(self.verifier(number));
+            beneath.extend(self.fallback(number));
+            pending.extend(beneath.into_iter().rev().map(|member| (member, depth + 1)));
+        }
+        found
+    }
+
     /// Returns all goals. Each goal comes after its dependencies and its members. Otherwise, the
     /// goals are in the order of the file. The order is the same in every run, and does not depend
     /// on the speed of the goals.

@@ -13,6 +13,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
+use super::retry_rules::may_be_final;
 use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::undo::LeftCall;
 use super::view::{ITEM, ViewEntry, ViewValue};
@@ -149,8 +150,26 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     for (child, text) in [("goal", goal), ("code", &failure.code), ("reason", &failure.reason)] {
         let _ = write!(out, "<{child}>{}</{child}>", escape_text(text));
     }
+    if has_code_of_listener(failure) {
+        let _ = write!(out, "<{BY}>{LISTENER}</{BY}>");
+    }
     let _ = write!(out, "</{name}>");
     out
+}
+
+/// Child of the reply of a failed run. It has the content [`LISTENER`] if a listener chose the code
+/// for its own reply, and the code is also one after which workflows do not retry. A workflow that
+/// gets this reply may retry.
+const BY: &str = "by";
+const LISTENER: &str = "listener";
+
+fn has_code_of_listener(failure: &GoalFailure) -> bool {
+    failure.is_own_code && may_be_final(&failure.code)
+}
+
+/// Whether the reply of a failed run states that a listener chose its code.
+pub fn states_own_code(reply: &Element) -> bool {
+    reply.child(BY).is_some_and(|by| by.text().trim() == LISTENER)
 }
 
 /// Whether `message` is the core's refusal of a payload. If the core refused only a `wait`, returns
@@ -213,6 +232,9 @@ pub fn failure_report(
         .with_child(leaf("goal", goal))
         .with_child(leaf("code", &failure.code))
         .with_child(leaf("reason", &failure.reason));
+    if has_code_of_listener(failure) {
+        report = report.with_child(leaf(BY, LISTENER));
+    }
 
     for call in left {
         let entry = named(NOT_UNDONE)
@@ -234,6 +256,7 @@ pub fn failure_type() -> ShortType {
     let text = |name: &str| field(name, FieldCount::Once, ShortType::Text);
     let call = ["listener", "payload", "thread", "call", "why"].map(text);
     let mut fields = ["goal", "code", "reason"].map(text).to_vec();
+    fields.push(field(BY, FieldCount::AtMostOnce, ShortType::Text));
     fields.push(field(NOT_UNDONE, FieldCount::AnyNumber, ShortType::Fields(call.to_vec())));
     ShortType::Fields(fields)
 }
@@ -311,6 +334,25 @@ mod tests {
         assert!(!is_run_failure(&tour, &failed_name(&other)));
         assert!(!is_run_failure(&tour, &PayloadName::new("urn:x", "tour-failed")));
         assert!(!is_run_failure(&tour, &crate::contract::delegate_failed_name()));
+    }
+
+    #[test]
+    fn a_failed_run_states_that_a_listener_chose_a_code_after_which_workflows_do_not_retry() {
+        let tour = ListenerName::parse("tour").expect("it is a name");
+        let mut schemas = crate::schema::Schemas::default();
+        schemas.add_builtin("tour.xsd", run_schema(&tour).leak()).expect("it is a schema");
+        for (code, is_own_code, is_stated) in
+            [("denied", true, true), ("denied", false, false), ("card-limit", true, false)]
+        {
+            let failure = GoalFailure { is_own_code, ..GoalFailure::new(code, "no card") };
+            let name = failed_name(&tour);
+            let written = [failed(&tour, "pay", &failure), undone(&tour, "pay", &failure, &[])];
+            for reply in written {
+                assert_eq!(schemas.validate(&name, reply.as_bytes()), Ok(()), "{reply}");
+                let reply = Element::read(&reply).expect("it is one element");
+                assert_eq!(states_own_code(&reply), is_stated, "{code} {is_own_code}");
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::xml::element::Element;
 
 use super::compile::peers_of;
 use super::definition::{GoalForm, WorkflowDefinition};
+use super::payloads;
 use super::run_state::{GoalRun, RunKind, RunPart, judge_of};
 
 /// The facts that decide whether a failed goal run may be retried.
@@ -37,14 +38,28 @@ pub(super) struct FailedCall<'a> {
 
 impl FailedCall<'_> {
     /// Whether a listener chose the code for its own reply. Any other code is a code of the core or
-    /// of a workflow.
-    fn has_own_code(&self) -> bool {
+    /// of a workflow. The reply of a failed workflow run may state that its code is one of a
+    /// listener.
+    pub fn has_own_code(&self) -> bool {
         let namespace = self.payload.name.namespace();
+        let is_of_workflow = namespace.starts_with(WORKFLOW_NAMESPACE);
         self.status == ThreadStatus::Completed
             && namespace != system::NAMESPACE
-            && !namespace.starts_with(WORKFLOW_NAMESPACE)
+            && (!is_of_workflow || payloads::states_own_code(self.payload))
     }
 }
+
+/// Whether a failure with this code may be final: a goal run may not be retried after it, unless a
+/// listener chose the code for its own reply.
+pub(super) fn may_be_final(code: &str) -> bool {
+    is_always_final(code) || code == TIMEOUT
+}
+
+fn is_always_final(code: &str) -> bool {
+    matches!(code, "denied" | "budget-spent" | "cancelled" | "unknown-outcome")
+}
+
+const TIMEOUT: &str = "timeout";
 
 impl<'a> RetryRules<'a> {
     /// Whether a goal run must not be retried after `failed`. `subject` is the number of the goal
@@ -55,9 +70,8 @@ impl<'a> RetryRules<'a> {
         }
 
         match failed.code {
-            "denied" | "budget-spent" | "cancelled" | "unknown-outcome" => true,
-            "timeout" => self.callee(run, subject).is_some_and(|name| self.is_once(name)),
-            _ => false,
+            TIMEOUT => self.callee(run, subject).is_some_and(|name| self.is_once(name)),
+            code => is_always_final(code),
         }
     }
 
@@ -139,6 +153,7 @@ mod tests {
     use super::super::definition::{
         GoalCondition, GoalDefinition, GoalTarget, LoopEnd, Supervision,
     };
+    use super::super::run_state::GoalFailure;
     use super::*;
 
     /// Creates a workflow with two goals. `lead` supervises the first goal, and judges the second
@@ -210,6 +225,10 @@ mod tests {
         let inner = format!("<leg-failed xmlns=\"{WORKFLOW_NAMESPACE}/leg\"/>");
         let inner = Element::read(&inner).unwrap();
         assert!(is_final(Some(&recorded), ThreadStatus::Completed, &inner));
+        let passed_on = GoalFailure { is_own_code: true, ..GoalFailure::new("denied", "no card") };
+        let inner = payloads::failed(&name("leg"), "pay", &passed_on);
+        let inner = Element::read(&inner).unwrap();
+        assert!(!is_final(Some(&recorded), ThreadStatus::Completed, &inner));
         assert!(is_final(Some(&recorded), ThreadStatus::Failed, &core_failure()));
     }
 }

@@ -34,7 +34,8 @@ pub trait RunArchive: Send + Sync {
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
     /// Returns the records of the tree that contains the position `up_to`, oldest first. The last
-    /// returned record is the one at this position.
+    /// returned record is the one at this position. The tree of a fork begins with the fork's
+    /// history, whose records have the ids of the fork.
     ///
     /// # Errors
     /// Returns the reason why the journal cannot be read.

@@ -22,7 +22,7 @@ use crate::schema::XPathError;
 use crate::xml::element::Element;
 
 use super::definition::{GoalForm, GoalId, WorkflowDefinition};
-use super::graph::GoalGraph;
+use super::graph::{GoalGraph, MemberKind, Membership};
 use super::view::ViewValue;
 
 pub(super) use calls::judge_of;
@@ -94,11 +94,13 @@ pub enum GoalPhase {
     Skipped,
     /// The goal failed. Its failure ended the run, or another goal replaced this goal.
     Failed,
+    /// The goal was running when the run ended.
+    Cancelled,
 }
 
 impl GoalPhase {
-    pub const ALL: [Self; 5] =
-        [Self::Waiting, Self::Running, Self::Done, Self::Skipped, Self::Failed];
+    pub const ALL: [Self; 6] =
+        [Self::Waiting, Self::Running, Self::Done, Self::Skipped, Self::Failed, Self::Cancelled];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -107,6 +109,7 @@ impl GoalPhase {
             Self::Done => "done",
             Self::Skipped => "skipped",
             Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -117,11 +120,14 @@ pub struct GoalFailure {
     pub code: String,
     /// The reason, as one sentence for people.
     pub reason: String,
+    /// Whether a listener chose the code for its own reply. Any other code is a code of the core or
+    /// of a workflow.
+    pub is_own_code: bool,
 }
 
 impl GoalFailure {
     pub fn new(code: &str, reason: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), reason: reason.into() }
+        Self { code: code.to_owned(), reason: reason.into(), is_own_code: false }
     }
 
     /// Creates the failure of a goal whose expression could not be evaluated.
@@ -383,7 +389,8 @@ impl<'a> WorkflowRun<'a> {
     /// running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
-            GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
+            GoalState::Waiting => (self.phase_before_start(number), 0, (0, 0)),
+            GoalState::Running(_) if self.state.is_over => (GoalPhase::Cancelled, 0, (0, 0)),
             GoalState::Running(progress) => {
                 let results = progress.results.len();
                 let all = match self.graph.goal(number).map(|goal| &goal.form) {
@@ -401,11 +408,45 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
+    /// Returns the phase of a goal whose state is [`GoalState::Waiting`]. The goal is skipped if it
+    /// cannot start any more: the run is over, a choice has taken another branch, or the goal of
+    /// which it is a member has ended. A verifier never starts itself: it is done, cancelled or
+    /// skipped with the goal whose items it judges.
+    fn phase_before_start(&self, number: usize) -> GoalPhase {
+        // The innermost goal around `number` that has started decides. Lists that contain each
+        // other are a fault of the definition, so the number of steps is limited.
+        let mut at = number;
+        for _ in 0..self.graph.len() {
+            let Some(Membership { owner, kind }) = self.graph.membership(at) else { break };
+            let is_own_verifier = at == number && kind == MemberKind::Verify;
+            match self.goal_state(owner) {
+                GoalState::Waiting => at = owner,
+                GoalState::Done(_) if is_own_verifier => return GoalPhase::Done,
+                GoalState::Running(_) if is_own_verifier && self.state.is_over => {
+                    return GoalPhase::Cancelled;
+                }
+                GoalState::Running(progress) => {
+                    let is_in_branch = matches!(kind, MemberKind::Branch { .. });
+                    let has_branch = is_in_branch && !progress.members.is_empty();
+                    if has_branch && !progress.members.contains(&at) {
+                        return GoalPhase::Skipped;
+                    }
+                    break;
+                }
+                GoalState::Done(_) | GoalState::Skipped | GoalState::Replaced => {
+                    return GoalPhase::Skipped;
+                }
+            }
+        }
+
+        if self.state.is_over { GoalPhase::Skipped } else { GoalPhase::Waiting }
+    }
+
     /// Returns the goals that a waiting goal waits for. A member of a running loop or of a chosen
     /// branch waits for the member that runs at present. A goal that is no member of another goal
     /// waits for its dependencies that have not ended. In all other cases, the result is empty.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
-        if *self.goal_state(number) != GoalState::Waiting {
+        if self.status(number).0 != GoalPhase::Waiting {
             return Vec::new();
         }
 

@@ -267,9 +267,9 @@ impl<'a> RunTree<'a> {
     }
 
     fn note_times(&mut self, now: Time) {
-        for (number, goal) in self.goals.iter().enumerate() {
-            if goal.phase == GoalPhase::Running || self.times.contains_key(&number) {
-                self.times.entry(number).or_default().note((goal.phase, goal.iteration), now);
+        for goal in &self.goals {
+            if goal.phase == GoalPhase::Running || self.times.contains_key(&goal.number) {
+                self.times.entry(goal.number).or_default().note((goal.phase, goal.iteration), now);
             }
         }
     }
@@ -293,8 +293,8 @@ impl<'a> RunTree<'a> {
         threads.map(|(thread, _)| thread)
     }
 
-    /// Returns the rows of the run. The goals are in the order of the file, and the tasks that were
-    /// delegated in a goal follow this goal. The undos come last.
+    /// Returns the rows of the run. Each goal is followed by the tasks that were delegated in it,
+    /// and then by its members. The undos come last.
     pub fn rows(&self, now: Time) -> Vec<RunRow> {
         let mut members: BTreeMap<usize, Vec<&ThreadId>> = BTreeMap::new();
         for thread in self.threads.keys() {
@@ -304,7 +304,8 @@ impl<'a> RunTree<'a> {
         }
 
         let mut rows = Vec::new();
-        for (number, goal) in self.goals.iter().enumerate() {
+        for goal in &self.goals {
+            let number = goal.number;
             let threads = members.remove(&number).unwrap_or_default();
             let nodes = threads.iter().filter_map(|thread| self.threads.get(*thread));
             let attempt = nodes.map(|node| node.attempt).max().unwrap_or_default();

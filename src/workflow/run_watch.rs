@@ -18,6 +18,8 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
+    /// Number of the goal in the definition.
+    pub number: usize,
     /// Number of goals around this goal, such as loops, at all levels of nesting; 0 for a goal that
     /// is not a member of another goal.
     pub depth: usize,
@@ -37,7 +39,10 @@ pub struct RunWatch<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     once: &'a HashSet<ListenerName>,
+    /// All goals with their depths, as [`GoalGraph::depth_first`] returns them.
+    order: Vec<(usize, usize)>,
     fold: Option<CallFold<'a>>,
+    /// The goal whose failure ended the run.
     failed: Option<GoalId>,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
@@ -60,6 +65,7 @@ impl<'a> RunWatch<'a> {
             definition,
             graph,
             once,
+            order: graph.depth_first(),
             fold: None,
             failed: None,
             threads: 0,
@@ -130,38 +136,39 @@ impl<'a> RunWatch<'a> {
         opened
     }
 
-    /// Returns the state of every goal, in the order of the file.
+    /// Returns the state of every goal. Each goal is followed by its members, such as the goals of
+    /// a loop, so that the goals can be drawn as a tree.
     pub fn goals(&self) -> Vec<GoalStatus> {
         let Some(fold) = &self.fold else { return Vec::new() };
-        let goals = self.definition.goals.iter().enumerate();
-        let goals = goals.map(|(number, goal)| {
-            let (phase, iteration, parts) = fold.run().status(number);
-            let goal = goal.id.value.clone();
-            let phase = if self.failed.as_ref() == Some(&goal) { GoalPhase::Failed } else { phase };
-            let waits_for = fold.run().waits_for(number).into_iter();
+        let failed = self.failed_goals(fold);
+        let goals = self.order.iter().filter_map(|(number, depth)| {
+            let goal = self.graph.goal(*number)?;
+            let (phase, iteration, parts) = fold.run().status(*number);
+            let phase = if failed.contains(number) { GoalPhase::Failed } else { phase };
+            let waits_for = fold.run().waits_for(*number).into_iter();
             let waits_for = waits_for.filter_map(|need| self.graph.goal(need));
-            GoalStatus {
-                goal,
-                depth: self.depth(number),
+            Some(GoalStatus {
+                goal: goal.id.value.clone(),
+                number: *number,
+                depth: *depth,
                 phase,
                 iteration,
                 parts,
                 waits_for: waits_for.map(|need| need.id.value.clone()).collect(),
-            }
+            })
         });
         goals.collect()
     }
 
-    fn depth(&self, number: usize) -> usize {
-        let mut depth = 0;
-        let mut at = number;
-        while let Some(membership) = self.graph.membership(at) {
-            depth += 1;
-            at = membership.owner;
-            if depth > self.definition.goals.len() {
-                break;
-            }
+    /// Returns the numbers of the goal whose failure ended the run, and of the goals around it that
+    /// were running, which failed with it.
+    fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
+        let mut failed = HashSet::new();
+        let mut at = self.failed.as_ref().and_then(|goal| self.graph.number(goal));
+        while let Some(number) = at.filter(|number| failed.insert(*number)) {
+            let owner = self.graph.membership(number).map(|membership| membership.owner);
+            at = owner.filter(|owner| fold.run().status(*owner).0 == GoalPhase::Cancelled);
         }
-        depth
+        failed
     }
 }

@@ -429,6 +429,12 @@ fn names_that_are_not_there_are_reported_with_what_was_meant() {
 }
 
 #[test]
+fn a_workflow_is_meant_by_a_misspelled_peer_too() {
+    let found = problems("essay", &[("desk.peers = [\"essay\"]", "desk.peers = [\"esay\"]")]);
+    assert!(found.contains("`esay` | \"esay\" | did you mean `essay`?\n"), "{found}");
+}
+
+#[test]
 fn a_comparison_that_can_never_differ_is_reported_with_the_right_spelling() {
     let last_line = "`last-line` never equals";
     let value = "its value is one line in lower case, without white space, marks and punctuation \

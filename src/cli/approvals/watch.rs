@@ -73,6 +73,7 @@ pub fn watch(
     let mut positions = BTreeMap::new();
     loop {
         let found = decision::waiting_on_record(data, Hold::Approval, usize::MAX)?;
+        let is_answered = found.is_answered;
         let mut waiting = found.page.calls;
         waiting.retain(|call| within.is_none_or(|thread| is_from(call, thread)));
         // Shows one call at a time, because the others may end while the person decides. A call
@@ -80,7 +81,7 @@ pub fn watch(
         let is_whole = |call: &HeldCall| call.preview != Some(CallPreviewView::Requested);
         let next = waiting.into_iter().find(|call| is_whole(call) && shown.note(call.message));
         let Some(call) = next else {
-            if decision::wait_for_records(data, &mut positions)? {
+            if decision::wait_for_records(data, &mut positions, is_answered)? {
                 continue;
             }
             note!("no organism runs here, so no further call begins to wait");

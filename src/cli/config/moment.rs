@@ -7,6 +7,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::thread::Fact;
 
 use super::super::exit::CommandFailure;
+use super::super::indexed::one_journal;
 use super::super::journal_target::{JournalTarget, data_dir, failed_in, readers_in, unknown};
 use crate::audit::past_time;
 
@@ -65,10 +66,15 @@ pub fn boot_at(
         return Err(CommandFailure::usage(text).into());
     }
 
-    let mut journals = readers_in(place, &data_dir(place)?)?;
+    let data = data_dir(place)?;
+    let mut journals = readers_in(place, &data)?;
     let is_divided = journals.len() > 1;
     if let Some(wanted) = partition {
         journals.retain(|(number, _)| *number == wanted);
+        if journals.is_empty() {
+            // The error names the partitions that there are.
+            one_journal(&data, partition)?;
+        }
     }
     let is_position = moment.parse::<u64>().is_ok();
     if is_position && journals.len() > 1 {

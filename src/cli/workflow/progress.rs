@@ -16,7 +16,7 @@ use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree, is_free};
 
 use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::RunDrawing;
-use super::terminal::{RedrawnBlock, terminal_size};
+use super::terminal::{self, terminal_size};
 
 /// The form in which the command shows the progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,6 @@ pub struct RunProgress<'a> {
     /// The rows of the run as they were when the command last showed changes. Each row shows a
     /// goal, a task that an agent has delegated, or a call that undoes another call.
     rows: Vec<RunRow>,
-    block: RedrawnBlock,
     is_changed: bool,
     began: Time,
     drawn: Option<Instant>,
@@ -78,7 +77,6 @@ impl<'a> RunProgress<'a> {
             run: None,
             seen: seen.collect(),
             rows: Vec::new(),
-            block: RedrawnBlock::default(),
             is_changed: false,
             began: Time::now(),
             drawn: None,
@@ -163,7 +161,7 @@ impl<'a> RunProgress<'a> {
         let mut rows = self.tree.rows(now);
         rows.extend(self.tree.elsewhere());
         let lines = self.view.lines(&self.title(now), &rows, now);
-        note_part!("{}", self.block.redraw(&lines, self.view.output.columns));
+        terminal::draw(&lines, self.view.output.columns);
         self.is_changed = false;
         self.drawn = Some(Instant::now());
     }
@@ -172,7 +170,7 @@ impl<'a> RunProgress<'a> {
     pub fn clear(&mut self) {
         // The terminal may have become narrower since the last drawing.
         self.fit_terminal();
-        note_part!("{}", self.block.clear(self.view.output.columns));
+        terminal::clear(self.view.output.columns);
         self.is_changed = true;
     }
 
@@ -188,8 +186,8 @@ impl<'a> RunProgress<'a> {
         let mut rows = self.tree.rows(now);
         rows.iter_mut().for_each(|row| row.now.clear());
         let lines = self.view.lines(&self.title(now), &rows, now);
-        note_part!("{}", self.block.redraw(&lines, self.view.output.columns));
-        self.block = RedrawnBlock::default();
+        terminal::draw(&lines, self.view.output.columns);
+        terminal::leave();
         self.run = None;
     }
 
@@ -304,6 +302,7 @@ mod tests {
         let goal = GoalId::parse(goal).unwrap();
         let status = GoalStatus {
             goal,
+            number: 0,
             depth: 0,
             phase,
             iteration: 0,

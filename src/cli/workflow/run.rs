@@ -2,10 +2,16 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 
+use crate::schema::Schemas;
 use crate::service::{BearerSecret, SubmitRequest};
-use crate::workflow::{dry_run, fit_children, input_payload};
+use crate::workflow::{
+    WorkflowDefinition, WorkflowInput, dry_run, fit_children, input_name, input_payload,
+};
+use crate::xml::element::{Element, Node};
+use crate::xml::escape::is_xml_char;
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::render::put_json;
@@ -57,6 +63,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         .map_err(|error| CommandFailure::usage(error.to_string()))?;
     let input = fit_children(&config.schemas, input);
     if args.dry_run {
+        check_given(&config.schemas, &definition, &values, &input)?;
         for document in dry_run(&definition, &input) {
             if args.json {
                 put_json(&document)?;
@@ -84,6 +91,39 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(show_run(config, &definition, None, submission, output))
 }
 
+/// Checks the given values of a dry run against the schema of the workflow's input. The stand-ins
+/// of the other inputs are replaced by values of an example, which are valid. Checks nothing if the
+/// payload of the workflow comes from a schema file, because its parts may exclude each other.
+fn check_given(
+    schemas: &Schemas,
+    definition: &WorkflowDefinition,
+    values: &[(String, String)],
+    input: &Element,
+) -> anyhow::Result<()> {
+    let name = input_name(definition);
+    let example = match &definition.input {
+        WorkflowInput::Types(_) => schemas.example(&name),
+        WorkflowInput::Payload(_) => None,
+    };
+    let Some(example) = example.and_then(|text| Element::read_document(&text)) else {
+        return Ok(());
+    };
+
+    let is_given = |child: &Node| match child {
+        Node::Element(child) => values.iter().any(|(given, _)| given == child.local_name()),
+        Node::Text(_) => false,
+    };
+    let mut payload = input.clone();
+    payload.content.retain(is_given);
+    payload.content.extend(example.content.into_iter().filter(|child| !is_given(child)));
+    let payload = fit_children(schemas, payload).to_xml();
+
+    let Err(findings) = schemas.validate(&name, payload.as_bytes()) else { return Ok(()) };
+    let findings = findings.iter().map(|finding| format!("{}: {}", finding.code, finding.message));
+    let text = format!("a run refuses this input: {}", findings.collect::<Vec<_>>().join("; "));
+    Err(CommandFailure::new(CommandExit::InvalidData, text).into())
+}
+
 /// Parses the inputs as names and values. A value that begins with `@` names a file with the value;
 /// `@@` stands for `@`.
 fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
@@ -96,16 +136,68 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
         let value = match value.strip_prefix('@') {
             None => value.to_owned(),
             Some(text) if text.starts_with('@') => text.to_owned(),
+            Some("") => {
+                let message = format!(
+                    "the input `{name}` names no file behind `@`; `@@` begins a value with `@`"
+                );
+                return Err(CommandFailure::usage(message).into());
+            }
             Some(path) => {
-                let bytes = startup::bytes(path.as_ref())?;
+                let bytes = startup::bytes(path.as_ref());
+                let bytes = bytes.with_context(|| format!("the input `{name}`"))?;
                 String::from_utf8(bytes).map_err(|_| {
-                    let message = format!("{path} is not UTF-8");
+                    let message = format!("the input `{name}`: {path} is not UTF-8");
                     CommandFailure::new(CommandExit::InvalidData, message)
                 })?
             }
         };
+        check_characters(name, &value)?;
         values.push((name.to_owned(), value));
     }
 
     Ok(values)
+}
+
+/// Fails if a value has a character that XML does not allow. Such a character could reach neither
+/// the record nor a prompt.
+fn check_characters(name: &str, value: &str) -> anyhow::Result<()> {
+    for (line, text) in (1..).zip(value.split('\n')) {
+        let illegal = (1..).zip(text.chars()).find(|(_, character)| !is_xml_char(*character));
+        if let Some((column, character)) = illegal {
+            let message = format!(
+                "the input `{name}` has a character that XML does not allow, U+{:04X} at line \
+                 {line}, column {column}",
+                u32::from(character)
+            );
+            return Err(CommandFailure::new(CommandExit::InvalidData, message).into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(input: &str) -> Result<Vec<(String, String)>, String> {
+        values(&[input.to_owned()]).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_value_that_begins_with_an_at_sign_is_a_file_or_written_with_two() {
+        let value = |text: &str| vec![("topic".to_owned(), text.to_owned())];
+        assert_eq!(parsed("topic=@@home"), Ok(value("@home")));
+        let empty = parsed("topic=@").unwrap_err();
+        assert!(empty.contains("the input `topic` names no file behind `@`"), "{empty}");
+        let missing = parsed("topic=@not-there.txt").unwrap_err();
+        assert!(missing.starts_with("the input `topic`: not-there.txt cannot be"), "{missing}");
+    }
+
+    #[test]
+    fn a_character_that_xml_does_not_allow_is_refused_with_its_place() {
+        let refused = parsed("topic=a\nb\u{1}c").unwrap_err();
+        assert!(refused.starts_with("the input `topic` has a character"), "{refused}");
+        assert!(refused.ends_with("U+0001 at line 2, column 2"), "{refused}");
+        assert!(parsed("topic=a\tb\r\n\u{1F375}").is_ok());
+    }
 }

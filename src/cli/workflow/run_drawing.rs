@@ -88,7 +88,9 @@ impl RunDrawing {
             let text = match row.phase {
                 GoalPhase::Failed => self.output.red(&line),
                 GoalPhase::Running => self.output.bold(&line),
-                GoalPhase::Waiting | GoalPhase::Skipped => self.output.dim(&line),
+                GoalPhase::Waiting | GoalPhase::Skipped | GoalPhase::Cancelled => {
+                    self.output.dim(&line)
+                }
                 GoalPhase::Done => line,
             };
             drawn.push(DrawnLine { text, is_active: is_running && row.now.is_empty() });
@@ -226,6 +228,7 @@ const fn mark(phase: GoalPhase) -> &'static str {
         GoalPhase::Done => "✓",
         GoalPhase::Skipped => "-",
         GoalPhase::Failed => "✗",
+        GoalPhase::Cancelled => "⊘",
     }
 }
 
@@ -246,8 +249,15 @@ mod tests {
     fn row(goal: &str, phase: GoalPhase) -> RunRow {
         let goal = GoalId::parse(goal).unwrap();
         let parts = (1, 3);
-        let status =
-            GoalStatus { goal, depth: 1, phase, iteration: 2, parts, waits_for: Vec::new() };
+        let status = GoalStatus {
+            goal,
+            number: 0,
+            depth: 1,
+            phase,
+            iteration: 2,
+            parts,
+            waits_for: Vec::new(),
+        };
         RunRow {
             kind: RowKind::Goal(status),
             thread: None,

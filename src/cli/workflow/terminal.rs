@@ -1,8 +1,48 @@
-//! A block of lines that is redrawn in place at the bottom of a terminal's screen.
+//! A block of lines that is redrawn in place at the bottom of a terminal's screen. What the log
+//! writes stands above the block.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::render::columns;
+
+/// The block that this command shows on standard error. The lock is held during each drawing and
+/// while each log line is written, so that no log line lands within the block.
+static SHOWN: Mutex<RedrawnBlock> = Mutex::new(RedrawnBlock { lines: Vec::new() });
+
+fn shown() -> MutexGuard<'static, RedrawnBlock> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Shows these lines in place of the present block. `columns_now` is the present width of the
+/// terminal in columns.
+pub fn draw(lines: &[String], columns_now: usize) {
+    let mut shown = shown();
+    note_part!("{}", shown.redraw(lines, columns_now));
+}
+
+/// Removes the block from the screen.
+pub fn clear(columns_now: usize) {
+    let mut shown = shown();
+    note_part!("{}", shown.clear(columns_now));
+}
+
+/// Leaves the lines of the block on the screen. Later output follows them.
+pub fn leave() {
+    shown().lines.clear();
+}
+
+/// Writes text of the log to standard error, above the block.
+pub fn write_above(text: &str) -> std::io::Result<()> {
+    let mut shown = shown();
+    if shown.lines.is_empty() {
+        return std::io::stderr().write_all(text.as_bytes());
+    }
+
+    let text = shown.put_above(text, terminal_size().0);
+    std::io::stderr().write_all(text.as_bytes())
+}
 
 /// Returns the columns and rows of the terminal at standard error; 80 and 24 if unknown.
 pub fn terminal_size() -> (usize, usize) {
@@ -19,8 +59,7 @@ pub fn terminal_size() -> (usize, usize) {
 /// Lines on the screen that the next drawing replaces.
 #[derive(Debug, Default)]
 pub struct RedrawnBlock {
-    /// Width of each line in columns.
-    widths: Vec<usize>,
+    lines: Vec<String>,
 }
 
 impl RedrawnBlock {
@@ -32,26 +71,33 @@ impl RedrawnBlock {
             let _ = write!(out, "{line}\x1b[K\r\n");
         }
         out.push_str("\x1b[J");
-        self.widths = lines.iter().map(|line| columns(&plain(line))).collect();
+        self.lines = lines.to_vec();
         out
+    }
+
+    /// Puts `text`, which consists of whole lines, above the block. Returns the text to print for
+    /// this, with control sequences. `columns_now` is the present width of the terminal in columns.
+    pub fn put_above(&mut self, text: &str, columns_now: usize) -> String {
+        let lines = self.lines.clone();
+        self.clear(columns_now) + text + &self.redraw(&lines, columns_now)
     }
 
     /// Removes all lines of the block. Returns the control sequences to print, which delete the
     /// lines from the screen. `columns_now` is the present width of the terminal in columns.
     pub fn clear(&mut self, columns_now: usize) -> String {
-        if self.widths.is_empty() {
+        if self.lines.is_empty() {
             return String::new();
         }
         let up = self.up(columns_now);
-        self.widths.clear();
+        self.lines.clear();
         up + "\x1b[J"
     }
 
     /// Returns the text that moves the cursor up to the first of the lines. Counts the rows again
     /// each time: if the terminal has become narrower, it has wrapped long lines into several rows.
     fn up(&self, columns_now: usize) -> String {
-        let rows: usize =
-            self.widths.iter().map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();
+        let widths = self.lines.iter().map(|line| columns(&plain(line)));
+        let rows: usize = widths.map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();
         if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A") }
     }
 }
@@ -79,5 +125,16 @@ mod tests {
         assert!(block.redraw(&[line("y")], 4).starts_with("\r\x1b[3A"), "the first was broken");
         assert_eq!(block.clear(80), "\r\x1b[1A\x1b[J");
         assert_eq!(block.clear(80), "");
+    }
+
+    #[test]
+    fn a_log_line_stands_above_the_block() {
+        let mut block = RedrawnBlock::default();
+        assert_eq!(block.put_above("a log line\n", 80), "a log line\n\x1b[J");
+        let lines = ["tree".to_owned(), "goal".to_owned()];
+        let drawn = block.redraw(&lines, 80);
+        let expected = format!("\r\x1b[2A\x1b[Ja log line\n{drawn}");
+        assert_eq!(block.put_above("a log line\n", 80), expected);
+        assert!(block.redraw(&lines, 80).starts_with("\r\x1b[2A"), "the block is still shown");
     }
 }

@@ -1,6 +1,9 @@
 //! Required settings of streams and servers. Settings are read back, because old servers silently
 //! ignore unknown settings.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::{Value, json};
 
 use crate::journal::Error;
@@ -112,25 +115,38 @@ pub fn judge_server(
 
     if number < SOUND {
         let (major, minor, patch) = SOUND;
-        tracing::warn!(
+        warn_once(format!(
             "NATS {version} is older than {major}.{minor}.{patch}: if a server of it crashes, \
              records that were acknowledged may be lost or the stream may not come back"
-        );
+        ));
     }
 
     if options.durability == StreamDurability::Synced && number < SYNCING {
         let (major, minor, _) = SYNCING;
-        tracing::warn!(
+        warn_once(format!(
             "`durability` is \"synced\", but NATS {version} cannot sync before it acknowledges: \
              upgrade the servers to {major}.{minor} or later"
-        );
+        ));
     }
 
     if options.durability == StreamDurability::Lazy || number < SYNCING {
-        tracing::warn!("{}", lazily(options.replicas));
+        warn_once(lazily(options.replicas));
     }
 
     Ok(())
+}
+
+/// Logs a warning, unless this process has logged the same warning before. A pump judges its server
+/// with each attempt to start, and an outage leads to many attempts.
+fn warn_once(warning: String) {
+    static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    // The lock is released before the warning is logged, so that a slow log holds up no other pump.
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_new = logged.insert(warning.clone());
+    drop(logged);
+    if is_new {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Describes which messages a server with the default sync interval may lose.

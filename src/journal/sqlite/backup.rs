@@ -45,7 +45,11 @@ pub fn back_up(
     durable_file::remove(&unfinished).map_err(Error::io(unfinished.display().to_string()))?;
     let created = durable_file::create_private(&unfinished);
     created.map_err(Error::io(unfinished.display().to_string()))?;
-    JournalReader::open(data)?.copy_to(&unfinished)?;
+    if let Err(error) = JournalReader::open(data)?.copy_to(&unfinished) {
+        // A part of a copy is useless, and takes room that the next attempt needs.
+        durable_file::remove(&unfinished).ok();
+        return Err(error);
+    }
     let synced = std::fs::File::open(&unfinished).and_then(|copy| copy.sync_all());
     synced.map_err(Error::io(unfinished.display().to_string()))?;
     // Ordering rule: the log is renamed before the copy gets its name. Otherwise SQLite would take

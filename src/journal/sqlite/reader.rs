@@ -163,7 +163,14 @@ impl JournalReader {
             Error::io(file.display().to_string())(invalid)
         })?;
         let copied = self.db.execute("VACUUM INTO ?1", [name]);
-        copied.map(drop).map_err(|error| self.read_error("the journal", error))
+        copied.map(drop).map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+                let data = self.data.display();
+                let context = format!("copying the journal in {data} to {}", file.display());
+                Error::sqlite(context)(error)
+            }
+            _ => self.read_error("the journal", error),
+        })
     }
 
     /// Whether the journal is a projection of a stream.

@@ -19,7 +19,7 @@ use crate::organism::reload::SharedRules;
 use crate::pump::driver::WriteObstacle;
 use crate::service::{
     Error, PartitionUnavailable, PumpService, ResponseSender, ResultsRequest, ServiceRequest,
-    ServiceResponse, SubmitRequest, follow,
+    ServiceResponse, SubmitRequest, follow, response_queue,
 };
 
 /// The processes that run the pumps of the partitions, as far as this process knows them.
@@ -305,28 +305,54 @@ impl PartitionMap {
         request: ServiceRequest,
         responses: &ResponseSender,
     ) -> Result<(), Error> {
-        match self.place(partition) {
+        let obstacle = match self.place(partition) {
             PartitionLocation::Here(_) | PartitionLocation::Leaving => {
-                self.respond_here(partition, request, responses).await
+                return self.respond_here(partition, request, responses).await;
             }
-            // A partition that is broken here may work in another process.
             PartitionLocation::Foreign
             | PartitionLocation::Starting
-            | PartitionLocation::Elsewhere(_)
-            | PartitionLocation::Waiting { .. }
-            | PartitionLocation::Broken(_) => {
-                tokio::select! {
-                    sent = self.rpc.transport.send(partition, &request, responses) => sent,
-                    () = self.arrival_of(partition) => {
-                        // The pump has moved to this process, so the process that had it does not
-                        // respond any more.
-                        let here = PartitionUnavailable::passing("it is here now").unsure();
-                        responses.send(ServiceResponse::Unavailable(here)).await.ok();
-                        Ok(())
-                    }
-                }
+            | PartitionLocation::Elsewhere(_) => None,
+            // A partition that has no pump here may have one in another process.
+            PartitionLocation::Waiting { why, .. } | PartitionLocation::Broken(why) => Some(why),
+        };
+        tokio::select! {
+            sent = self.send_elsewhere(partition, &request, responses, obstacle) => sent,
+            () = self.arrival_of(partition) => {
+                // The pump has moved to this process, so the process that had it does not respond
+                // any more.
+                let here = PartitionUnavailable::passing("it is here now").unsure();
+                responses.send(ServiceResponse::Unavailable(here)).await.ok();
+                Ok(())
             }
         }
+    }
+
+    /// Sends a request over NATS to the pump of a partition. `obstacle` is the reason why this
+    /// process cannot run this pump, if there is one. If no other process runs the pump either,
+    /// the requester gets this reason.
+    async fn send_elsewhere(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+        responses: &ResponseSender,
+        obstacle: Option<String>,
+    ) -> Result<(), Error> {
+        let Some(obstacle) = obstacle else {
+            return self.rpc.transport.send(partition, request, responses).await;
+        };
+
+        let (sender, mut received) = response_queue();
+        let sending = async move { self.rpc.transport.send(partition, request, &sender).await };
+        // Both futures own their end of the queue, so that each of them ends with the other.
+        let forwarding = async move {
+            while let Some(response) = received.recv().await {
+                let response = with_obstacle(response, &obstacle);
+                if responses.send(response).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::join!(sending, forwarding).0
     }
 
     /// Reports to the requester up to which position the journal of each partition can be read on
@@ -386,5 +412,37 @@ impl PartitionMap {
             pump.replace_taken_thread(submission, partition, self.count()).await;
         }
         pump.respond(request, responses).await
+    }
+}
+
+/// Adds `obstacle`, the reason why this process cannot run the pump of a partition, to a response.
+/// Changes only a response which states that no pump of the partition is expected to respond.
+fn with_obstacle(response: ServiceResponse, obstacle: &str) -> ServiceResponse {
+    match response {
+        ServiceResponse::Unavailable(why) if !why.soon => {
+            let detail = format!("{}; this host cannot run one: {obstacle}", why.detail);
+            ServiceResponse::Unavailable(PartitionUnavailable { detail, ..why })
+        }
+        response => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_requester_learns_why_this_process_runs_no_pump() {
+        let detail_of = |why: PartitionUnavailable| match with_obstacle(
+            ServiceResponse::Unavailable(why),
+            "the disk is full",
+        ) {
+            ServiceResponse::Unavailable(why) => why.detail,
+            other => panic!("{other:?}"),
+        };
+        let lasting = detail_of(PartitionUnavailable::lasting("no pump holds its lease"));
+        let expected = "no pump holds its lease; this host cannot run one: the disk is full";
+        assert_eq!(lasting, expected);
+        assert_eq!(detail_of(PartitionUnavailable::passing("its pump ended")), "its pump ended");
     }
 }

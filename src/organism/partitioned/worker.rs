@@ -247,15 +247,25 @@ impl PartitionWorker {
 
         match ended {
             Ok(()) => Ok(!matches!(stop_reason, Some(WorkerStop::HandOver(_)))),
-            Err(Error::Journal(error)) if is_passing(&error) => {
-                tracing::warn!(
-                    partition = self.partition,
-                    "another process took over the partition: {error}"
-                );
-                Ok(is_stop)
-            }
+            Err(Error::Journal(error)) if is_passing(&error) => self.end_term(error, is_stop),
             Err(error) => Err(error),
         }
+    }
+
+    /// Handles the passing error that ended the pump of the partition. `is_stop` states whether the
+    /// worker must stop. Returns `is_stop`, or the error if it kept the pump from closing its
+    /// journal at the stop.
+    fn end_term(&self, error: journal::Error, is_stop: bool) -> Result<bool, Error> {
+        let partition = self.partition;
+        let reason = error.to_string();
+        let location = location_after_term(error, is_stop)?;
+        if matches!(location, PartitionLocation::Elsewhere(_)) {
+            tracing::warn!(partition, "another process took over the partition: {reason}");
+        } else {
+            tracing::warn!(partition, "the pump of the partition ended; retrying: {reason}");
+        }
+        self.map.put(partition, location);
+        Ok(is_stop)
     }
 
     /// Gives the deliveries in flight time to end before a planned handover. Waits for
@@ -324,6 +334,16 @@ fn location_after_start(error: &Error) -> PartitionLocation {
         other => {
             PartitionLocation::Waiting { obstacle: WriteObstacle::Server, why: other.to_string() }
         }
+    }
+}
+
+/// Returns the location of a partition after this passing error of the journal ended its pump.
+/// Returns the error if the worker stops and no other process has taken over: the pump could not
+/// close its journal, and nothing retries this.
+fn location_after_term(error: journal::Error, is_stop: bool) -> Result<PartitionLocation, Error> {
+    match location_after(&error) {
+        PartitionLocation::Waiting { .. } if is_stop => Err(error.into()),
+        location => Ok(location),
     }
 }
 
@@ -462,5 +482,27 @@ mod tests {
         assert!(is_passing(&io(ErrorKind::QuotaExceeded)));
         assert!(is_passing(&journal::Error::Full { detail: String::new() }));
         assert!(!is_passing(&io(ErrorKind::PermissionDenied)));
+    }
+
+    #[test]
+    fn a_worker_stops_with_the_error_that_kept_its_pump_from_closing_the_journal() {
+        let full = || journal::Error::Full { detail: String::new() };
+        let away = || journal::Error::Unavailable { detail: String::new() };
+        let taken = || {
+            let stream = String::new();
+            journal::Error::UnprovedStream { stream, detail: String::new() }
+        };
+        for error in [full(), away()] {
+            let stopped = location_after_term(error, true);
+            assert!(matches!(stopped, Err(Error::Journal(_))));
+        }
+        for error in [full(), away()] {
+            let location = location_after_term(error, false);
+            assert!(matches!(location, Ok(PartitionLocation::Waiting { .. })));
+        }
+        for is_stop in [true, false] {
+            let location = location_after_term(taken(), is_stop);
+            assert!(matches!(location, Ok(PartitionLocation::Elsewhere(_))), "{is_stop}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use organism::service::{
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::{House, TALK, numbered, say, until};
+use super::{CommandOutput, House, TALK, numbered, say, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -458,6 +458,15 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     let missing = check();
     assert_eq!(missing.code, Some(78));
     assert!(missing.err.contains("secret-missing"), "{missing:?}");
+
+    // A secret that cannot be written leaves no file, which would block the next attempt.
+    let mut limited = std::process::Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" secret new --out desk.secret";
+    limited.args(["-c", script]).arg(house.command(&[]).get_program());
+    limited.current_dir(house.path("."));
+    let unwritten = CommandOutput::from(limited.output().unwrap());
+    assert_eq!(unwritten.code, Some(2), "{unwritten:?}");
+    assert!(unwritten.err.contains("cannot write desk.secret"), "{unwritten:?}");
 
     assert_eq!(house.organism(&["secret", "new", "--out", "desk.secret"]).code, Some(0));
     let good = check();

@@ -306,14 +306,14 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 "#;
 
 /// A command on a terminal, with the output that it has printed so far.
-struct OnTerminal {
+pub(super) struct OnTerminal {
     child: Child,
     printed: std::sync::Arc<std::sync::Mutex<String>>,
     reading: std::thread::JoinHandle<()>,
 }
 
 impl OnTerminal {
-    fn start(house: &House, arguments: &[&str]) -> Self {
+    pub(super) fn start(house: &House, arguments: &[&str]) -> Self {
         let command = house.command(arguments);
         let mut relay = std::process::Command::new("python3");
         relay.args(["-c", TERMINAL]).arg(command.get_program()).args(command.get_args());
@@ -338,19 +338,19 @@ impl OnTerminal {
         Self { child, printed, reading }
     }
 
-    fn printed(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         self.printed.lock().unwrap().clone()
     }
 
     /// Waits until the command has printed `question` this number of times, and then types a line.
-    fn answer(&mut self, question: &str, times: usize, line: &str) {
+    pub(super) fn answer(&mut self, question: &str, times: usize, line: &str) {
         use std::io::Write as _;
         until(question, || (self.printed().matches(question).count() == times).then_some(()));
         // In one piece, so that several lines arrive at once.
         self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    fn ended(mut self) -> (Option<i32>, String) {
+    pub(super) fn ended(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
         let printed = std::sync::Arc::clone(&self.printed);
         // What was printed last may still be in the pipe.
@@ -360,7 +360,7 @@ impl OnTerminal {
     }
 }
 
-const QUESTION: &str = "approve, refuse, skip or quit? ";
+pub(super) const QUESTION: &str = "approve, refuse, skip or quit? ";
 
 #[test]
 fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
@@ -442,6 +442,9 @@ fn a_watch_without_a_terminal_is_refused_and_one_without_an_organism_ends() {
     let piped = house.organism(&["approvals", "--watch"]);
     assert_eq!(piped.code, Some(2), "{piped:?}");
     assert!(piped.err.contains("there is no terminal"), "{piped:?}");
+    let data = house.data().display().to_string();
+    let listed = house.organism(&["approvals", "--data", &data]);
+    assert!(listed.out.ends_with(&format!(" --data {data}\n\n")), "{listed:?}");
 
     let mut watch = OnTerminal::start(&house, &["approvals", "--watch"]);
     watch.answer("approve, refuse, skip or quit? ", 1, "approve");

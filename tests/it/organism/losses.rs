@@ -50,6 +50,10 @@ fn another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted
     let verified = house.organism(&["verify"]);
     assert_eq!(verified.code, Some(4), "{verified:?}");
     assert!(verified.out.contains(&journal.to_string()), "{verified:?}");
+    if let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") {
+        let unprinted = house.command(&["verify"]).stdout(full).output().unwrap();
+        assert_eq!(unprinted.status.code(), Some(4), "the verdict counts: {unprinted:?}");
+    }
     let refused = house.send_text(&say("again"), &[]);
     assert_eq!(refused.code, Some(4), "{refused:?}");
     assert!(refused.err.contains("organism repair --accept-loss"), "{refused:?}");

@@ -25,6 +25,7 @@ use std::time::Instant;
 use organism::ids::ThreadId;
 use organism::service::encoding;
 
+use super::approvals::{OnTerminal, QUESTION};
 use super::{
     CommandOutput, House, PATIENCE, Running, TALK, numbered, say, talk_reply, until, until_within,
 };
@@ -409,6 +410,17 @@ fn a_host_without_a_process_lists_the_held_calls_of_every_pump() {
     assert_eq!(there.out, here.out);
     assert_eq!(there.err, "");
 
+    let mut watch = OnTerminal::start(&other, &["approvals", "--watch"]);
+    watch.answer(QUESTION, 1, "skip");
+    watch.answer(QUESTION, 2, "skip");
+    until("both wait on", || (watch.printed().matches(": it waits on").count() == 2).then_some(()));
+    let sent = one.send_text(&say("later"), &["--new", &root(2, 0), "--no-wait", "--key", "later"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    watch.answer(QUESTION, 3, "quit");
+    let (code, printed) = watch.ended();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains(&say("later")), "{printed}");
+
     assert_eq!(running.stop(), Some(0));
     let read = other.organism(&["approvals", "--json"]);
     assert_eq!(read.code, Some(0), "{read:?}");
@@ -501,7 +513,8 @@ fn a_frozen_process_without_a_standby_is_given_up_and_reported() {
     first.signal("-STOP");
     let told = ask_in(&other, 0, 0);
     assert_eq!(told.code, Some(75), "{told:?}");
-    assert!(told.err.contains("send again with the same --key"), "{told:?}");
+    assert!(told.err.contains("no pump of partition 0 responded any more"), "{told:?}");
+    assert!(told.err.contains("does not respond"), "{told:?}");
     first.signal("-CONT");
     assert_eq!(ask_in(&other, 0, 1).code, Some(0));
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));

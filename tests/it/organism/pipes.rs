@@ -146,3 +146,24 @@ fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
     assert!(told.contains("standard output is incomplete"), "{told}");
     assert_eq!(house.recorded("said"), 1);
 }
+
+/// A full disk under the output is no full disk under the journal.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    let ended = |arguments: &[&str]| {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = house.command(arguments);
+        let ended = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let notes = String::from_utf8_lossy(&ended.stderr);
+        assert!(notes.contains("standard output is incomplete: "), "{arguments:?}: {notes}");
+        ended.status.code()
+    };
+
+    assert_eq!(ended(&["check"]), Some(69));
+    assert_eq!(ended(&["backup", "copy"]), Some(69));
+    assert!(house.path("copy/data/journal.db").exists());
+    assert!(house.path("copy/state").exists());
+}

@@ -214,6 +214,30 @@ fn a_redacted_result_is_stated_as_redacted_to_a_client_that_repeats_its_key() {
     assert!(reply["payload"].is_null(), "{updates:?}");
 }
 
+/// A limit on the size of files stands for a full disk under the copy.
+#[test]
+fn a_backup_without_room_names_its_copy_and_leaves_no_part_of_it() {
+    let house = answered();
+    assert_eq!(house.send_text(&say(&"x".repeat(300_000)), &[]).code, Some(0));
+    let program = house.command(&[]).get_program().to_owned();
+    let mut limited = std::process::Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+    limited.args(["-c", script]).arg(program).args(house.command(&["backup", "copy"]).get_args());
+    for (name, value) in house.command(&[]).get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let failed = CommandOutput::from(limited.current_dir(house.path(".")).output().unwrap());
+    assert!(matches!(failed.code, Some(69 | 75)), "{failed:?}");
+    assert!(failed.err.contains("copying the journal in "), "{failed:?}");
+    assert!(failed.err.contains("copy/data/journal.new"), "{failed:?}");
+    assert!(!house.path("copy/data/journal.new").exists());
+    let made = house.organism(&["backup", "copy"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+}
+
 #[test]
 fn a_backup_of_a_running_organism_is_proved_and_restored() {
     // The stop signs the records of a send, and their checkpoint is copied elsewhere.

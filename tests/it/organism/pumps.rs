@@ -178,6 +178,11 @@ fn submissions_are_refused_during_a_server_outage_and_accepted_afterwards() {
         sent.contains("busy").then_some(sent)
     });
     assert!(busy.contains("send the payload again later"), "{busy}");
+    let log = house.log();
+    let reasons = log.lines().filter_map(|line| line.split_once("until the journal accepts"));
+    let reasons: Vec<_> = reasons.map(|(_, reason)| reason).collect();
+    assert!(!reasons.is_empty(), "{log}");
+    assert!(reasons.windows(2).all(|pair| pair[0] != pair[1]), "{reasons:?}");
     server.restart();
     until_within(PATIENCE, "it goes on", || {
         let sent = house.send_text(&numbered("ping", "3"), &["--key", "3"]);

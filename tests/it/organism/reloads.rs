@@ -101,8 +101,15 @@ fn proved(house: &House) {
 fn work_in_flight_ends_with_its_own_schemas_while_new_work_follows_the_new_config() {
     let house = house();
     let running = house.run();
+    house.write("let-go-two", "");
+    let with_key = || {
+        let sent = house.send_text(&(numbered("hold", "two") + "\n"), &["--key", "k"]);
+        (sent.code, sent.out)
+    };
+    let recorded = with_key();
+    assert_eq!(recorded, (Some(0), numbered("held", "two") + "\n"));
     let held = sending(&house, &numbered("hold", "one"), "one");
-    until("it is handed over", || (handed_over(&house) == 1).then_some(()));
+    until("it is handed over", || (handed_over(&house) == 2).then_some(()));
 
     rewrite(&house, "talk.xsd", "name=\"n\" type=\"xs:token\"", "name=\"n\" type=\"xs:int\"");
     rewrite(&house, "organism.toml", "\"let-go-{n}\"]", "\"let-{n}\"]");
@@ -114,6 +121,7 @@ fn work_in_flight_ends_with_its_own_schemas_while_new_work_follows_the_new_confi
     let refused = house.send_text(&numbered("hold", "three"), &[]);
     assert_eq!(refused.code, Some(65), "{refused:?}");
     assert!(refused.err.contains("schema-invalid"), "{refused:?}");
+    assert_eq!(with_key(), recorded, "a key gets its recorded answer");
     // The process of the new command answers while the earlier one still works.
     house.write("let-4", "");
     let new = house.send_text(&numbered("hold", "4"), &[]);

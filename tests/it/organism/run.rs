@@ -299,7 +299,7 @@ fn an_unreadable_answer_and_a_time_out_are_logged_with_their_reason() {
 
     let unreadable = house.send_text(&say("hello"), &[]);
     assert_eq!(unreadable.code, Some(1), "{unreadable:?}");
-    assert!(unreadable.out.contains("its answer cannot be read"), "{unreadable:?}");
+    assert!(unreadable.out.contains("it gave no answer that can be read"), "{unreadable:?}");
     let late = house.send_text(&numbered("ping", "1"), &[]);
     assert!(late.out.contains("did not answer within"), "{late:?}");
 

@@ -416,6 +416,13 @@ fn the_command_prints_text_and_exits_as_a_failed_run_does() {
     let missing = house.organism(&["workflow", "run", "tour"]);
     assert_eq!(missing.code, Some(2), "{missing:?}");
     assert!(missing.err.contains("add --input topic=VALUE"), "{missing:?}");
+
+    let dry = ["workflow", "run", "tour", "--dry-run", "--input"];
+    let shown = house.organism(&[&dry[..], &["unit=4"]].concat());
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let refused = house.organism(&[&dry[..], &["unit=four"]].concat());
+    assert_eq!((refused.code, &*refused.out), (Some(65), ""), "{refused:?}");
+    assert!(refused.err.contains("'four' is not a valid value"), "{refused:?}");
 }
 
 const OUTER: &str = r#"

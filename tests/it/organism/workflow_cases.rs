@@ -490,6 +490,52 @@ fn a_case_without_a_key_is_checked_all_the_same() {
     assert!(tested.err.contains("the client `idle` may not call `tour`"), "{tested:?}");
 }
 
+const NESTED: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["outer"]
+
+[payloads]
+put = { name = "text" }
+put-done = { number = "text" }
+put-failed = { code = "text", reason = "text" }
+
+[listeners.store]
+command = ["cat"]
+accepts = ["put"]
+replies = ["put-done", "put-failed"]
+
+[workflows.inner]
+input = { name = "text" }
+output = "p"
+[workflows.inner.goals]
+p = { listener = "store", payload = "put", with = { name = "input/name" } }
+
+[workflows.outer]
+input = { name = "text" }
+output = "e/put-done/number"
+[workflows.outer.goals]
+e = { workflow = "inner", with = { name = "input/name" }, retry = 1 }
+"#;
+
+/// The reply of the workflow between them states that the listener chose the code.
+#[test]
+fn a_workflow_above_retries_a_failure_that_is_a_listeners_own_reply() {
+    let case = r#"config = "organism.toml"
+
+[[case]]
+name = "a code of the listener"
+workflow = "outer"
+input.name = "n"
+[case.answers]
+"e.p" = "<put-failed><code>denied</code><reason>no card</reason></put-failed>"
+"e-1.p" = "<put-done><number>2</number></put-done>"
+[case.expect]
+output = "2"
+"#;
+    let tested = tested(NESTED, case);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
 #[test]
 fn a_missing_answer_is_reported_once() {
     let case = case_with("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");

@@ -352,3 +352,84 @@ fn a_key_with_a_namespace_names_a_child_of_that_namespace() {
     let (mark, _) = payload.attributes.first().expect("it has an attribute");
     assert_eq!(mark.namespace(), "urn:a");
 }
+
+/// A workflow whose goals have members later in the file: a choice between `short` and `long`, and
+/// `read` with the fallback `by-hand`.
+fn chosen() -> WorkflowDefinition {
+    let branches = vec![branch(Some("input/topic = 'x'"), "short"), branch(None, "long")];
+    let mut read = agent("read", "x");
+    read.on_failure = Some(FailurePolicy::Goal(id("by-hand")));
+    let mut beside = agent("beside", "x");
+    beside.needs = Some(Vec::new());
+    workflow(vec![
+        read,
+        goal("pick", GoalForm::Choose(branches)),
+        agent("end", "x"),
+        agent("long", "x"),
+        agent("short", "x"),
+        agent("by-hand", "x"),
+        beside,
+    ])
+}
+
+/// The phases of the goals of [`chosen`], in the order of its tree, after one end for each of
+/// `ends`. An end names the label of an open goal run, with `!` behind it if the goal fails.
+fn phases(ends: &[&str]) -> Vec<String> {
+    let definition = chosen();
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let mut steps = run.step(RunEvent::Started);
+    let mut open = Vec::new();
+    for end in ends {
+        open.extend(steps.drain(..).filter_map(|step| match step {
+            RunStep::Start { run, label, .. } => Some((run, label)),
+            _ => None,
+        }));
+        let wanted = end.trim_end_matches('!');
+        let (ended, _) = open.iter().find(|(_, label)| label == wanted).expect("it is open");
+        let ended = ended.clone();
+        steps = run.step(if end.ends_with('!') {
+            let failure = GoalFailure::new("timeout", "it failed");
+            RunEvent::Failed { run: ended, failure, is_final: true }
+        } else {
+            RunEvent::Completed { run: ended, output: ViewValue::Text("ok".to_owned()) }
+        });
+    }
+
+    let order = graph.depth_first().into_iter();
+    let phase = |(number, depth): (usize, usize)| {
+        let goal = &graph.goal(number).expect("a goal").id.value;
+        format!("{}{goal} {}", "  ".repeat(depth), run.status(number).0.as_str())
+    };
+    order.map(phase).collect()
+}
+
+#[test]
+fn members_stand_beneath_their_goals_and_are_skipped_once_they_cannot_start() {
+    let expected = [
+        "read done",
+        "  by-hand skipped",
+        "pick running",
+        "  short running",
+        "  long skipped",
+        "end waiting",
+        "beside running",
+    ];
+    assert_eq!(phases(&["read"]), expected);
+    let expected = ["read failed", "  by-hand running", "pick waiting", "  short waiting"];
+    assert_eq!(phases(&["read!"])[..4], expected);
+}
+
+#[test]
+fn no_goal_of_a_failed_run_waits_or_runs() {
+    let expected = [
+        "read done",
+        "  by-hand skipped",
+        "pick cancelled",
+        "  short cancelled",
+        "  long skipped",
+        "end skipped",
+        "beside cancelled",
+    ];
+    assert_eq!(phases(&["read", "short!"]), expected);
+}

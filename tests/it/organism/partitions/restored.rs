@@ -156,7 +156,23 @@ fn a_lost_copy_of_a_partition_is_named_by_every_command_that_reads_the_others() 
     assert_eq!(unread.code, Some(2), "{unread:?}");
     assert!(unread.err.contains("are missing from this answer: 1;"), "{unread:?}");
 
-    // The next start copies it again.
+    // Without any journal of a partition, the advice is the same.
+    for partition in [0, 2, 3] {
+        std::fs::remove_dir_all(house.data().join(format!("p{partition}"))).unwrap();
+    }
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.err.contains("BROKEN: partition 3: this host had its"), "{verified:?}");
+    let backup = house.organism(&["backup", "copy"]);
+    assert_eq!(backup.code, Some(4), "{backup:?}");
+    let exported = house.organism(&["export"]);
+    assert_ne!(exported.code, Some(0), "{exported:?}");
+    for output in [&verified.out, &verified.err, &backup.err, &exported.err] {
+        assert!(output.contains("`organism run` copies it again from its stream"), "{output}");
+        assert!(!output.contains("--accept-loss"), "{output}");
+    }
+
+    // The next start copies each again.
     let running = run(&house, "0,1,2,3");
     assert_eq!(ask_in(&house, 1, 1).code, Some(0));
     assert_eq!(running.stop(), Some(0));
