@@ -1,5 +1,5 @@
-//! Keeps a register of the child processes that this program starts, each with the listener that it
-//! runs. Also reads the status of any process.
+//! Keeps a register of the child processes that this program starts. An entry also names the
+//! listener that the child runs, if any. This module also reads the status of any process.
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these

@@ -45,7 +45,8 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Creates an empty file that only its owner may read and write. Leaves an existing file as it is.
-/// SQLite gives this mode also to the log and the shared memory beside a database.
+/// If the file becomes a database, SQLite gives the same permissions to the write-ahead log and the
+/// shared memory beside it.
 pub fn create_private(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),

@@ -1,6 +1,6 @@
 //! Failpoints: named places in the code where a test can stop the program. With
 //! `ORGANISM_FAILPOINT=place[:nth]`, the process aborts at the nth pass of the place, by default at
-//! the first. If `ORGANISM_FAILPOINT_UNTIL=path` is set too, the operating-system thread that
+//! the first. If `ORGANISM_FAILPOINT_UNTIL=path` is set too, the OS thread that
 //! passes the place waits instead, until the file `path` exists.
 //!
 //! Some places handle a message of one conversation thread. For such a place,
@@ -50,8 +50,8 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoint at the beginning of a project. The project has already found that its data directory
-/// is bound to no project, and has not yet taken the lock of the directory.
+/// Failpoint while directories are bound to a project. The directories were found to be bound to no
+/// project, and the lock of the data directory is not taken yet.
 pub const PROJECT: [&str; 1] = ["directory-unbound"];
 
 /// Failpoints of the pump. Once a record is durable, the pump acts on it, for example by a
@@ -76,7 +76,7 @@ struct ArmedFailpoint {
     /// have this prefix. If `None`, the failpoint counts every pass.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// Path of a file. An operating-system thread at the failpoint waits until this file exists.
+    /// Path of a file. An OS thread at the failpoint waits until this file exists.
     /// `None` if the process aborts instead.
     until: Option<PathBuf>,
 }

@@ -94,8 +94,8 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. All messages that the core creates on one operating-system thread share
-    /// this copy, which saves memory. Each operating-system thread has its own copy, so that pumps
+    /// The core's name. All messages that the core creates on one OS thread share
+    /// this copy, which saves memory. Each OS thread has its own copy, so that pumps
     /// on different threads do not contend for the reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }

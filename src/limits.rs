@@ -227,22 +227,22 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// having accepted it.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for which a cancelled call may keep the instance of its listener busy.
+/// Maximum time for which a listener may continue to handle a call that was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of threads with open calls that an organism lists when it stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Time that a child process has to exit after unsolicited output, before the process is killed. A
-/// program that prints an error and exits is then described by its exit code and its last words. A
-/// program exits within this time after its last output, even with an interpreter, and the
-/// replacement of a program that keeps running is not delayed noticeably.
+/// Time that a child process has to exit after unsolicited output, before the process is killed. If
+/// the program printed an error and exits within this time, its exit code and its last words
+/// describe the failure. The time is long enough for the exit of an interpreted program, and so
+/// short that it does not noticeably delay the replacement of a program that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
-/// Number of stray answers at which the pump replaces a child process, and at which an attempt on
-/// NATS has crashed. An attempt is one hand-over of a call. An answer is stray if it names another
-/// attempt than the one that the process currently handles, or than the one on whose subject it
-/// arrives.
+/// Number of stray answers at which a child process is replaced, and at which an attempt on NATS
+/// counts as crashed. An attempt is one hand-over of a call. An answer of a child process is stray
+/// if it does not name the attempt that the process currently handles. An answer on NATS is stray
+/// if it does not name the attempt on whose subject it arrives.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Number of consecutive frames of a child process after which its host looks for commands, such as
 /// a cancellation, before it reads the next frame.
@@ -382,10 +382,10 @@ pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum connections that a command makes to a socket whose process does not hold the lock of the
-/// journal. The holder of the lock may be another process for a moment, while a pump takes over the
-/// journal. If it still is another process after the last connection, the command reports that the
-/// wrong process serves the socket.
+/// Maximum connections that a command makes to a control socket while the process that serves the
+/// socket is not the process that holds the lock of the journal. The two processes may differ for a
+/// moment, while a pump takes over the journal. If they still differ at the last connection, the
+/// command reports that the wrong process serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
@@ -403,7 +403,8 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// why no pump responds.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(12);
 /// Maximum duration of a command's wait for new records if the organism has several partitions. The
-/// organism on the command's host reports only the records of partitions that it follows.
+/// wait is bounded because it may miss a record: the process of the organism on the command's host
+/// reports only records of the partitions that this process follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -560,8 +561,8 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Period in which the web view counts messages to show the message rate of each listener. The
-/// period ends now.
+/// Length of the period before the present whose messages the web view counts, to show the message
+/// rate of each listener.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
@@ -616,8 +617,8 @@ pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal that the web view itself verifies. For a longer journal, the web
 /// view names the commands that verify it.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
-/// Niceness of the thread that verifies the journals for the web view. The thread gets only the
-/// processor time that all other threads leave.
+/// Niceness of the OS thread that verifies the journals for the web view. On a busy machine, the
+/// verification gets hardly any processor time.
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
@@ -626,7 +627,8 @@ pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum calls waiting for a person that the head of a thread counts if it is made with the index.
+/// Maximum calls waiting for a person that are counted, in a thread and the threads beneath it,
+/// when the first page of the thread's events is made from the index.
 pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
@@ -648,9 +650,10 @@ pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Maximum pages that the web view keeps after it has drawn them. If several live pages have the
 /// same address, all of them get the same drawn page.
 pub const WEB_SHARED_PAGES_MAX: usize = 128;
-/// Number of threads that serve the connections of a web view. Queries run in other threads.
+/// Number of OS threads that serve the connections of a web view. Queries run on other OS threads.
 pub const WEB_THREADS: usize = 2;
-/// Niceness of a web view's threads, so that they slow a pump on a busy machine only a little.
+/// Niceness of a web view's OS threads. It is so high that a web view slows a pump on a busy
+/// machine only a little.
 pub const WEB_NICENESS: i32 = 10;
 /// Maximum bytes of a certificate file or key file of the web view.
 pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -750,13 +753,14 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
 /// database for data that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of most recent uses that keep heads in memory, over all trees. A head is the last record
-/// of a tree. It is used when the tree gets a record, and when the head is loaded into memory. A
-/// head stays in memory while one of these uses concerns it.
+/// Number of most recent uses of heads, over all trees, that keep the used heads in memory. A head
+/// is the last record of a tree. A head is used when its tree gets a record, and when the head is
+/// loaded into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of uses of heads (see [`RESIDENT_HEADS`]) after which a journal again moves heads from
-/// memory to a working file. It moves the heads without a recent use. The number is large, so that
-/// each move writes many heads together.
+/// Number of uses of heads, beyond [`RESIDENT_HEADS`], that a journal collects before it moves
+/// heads from memory to a working file. It then moves every head that has none of the
+/// [`RESIDENT_HEADS`] most recent uses. The number is large, so that each move writes many heads
+/// together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -778,8 +782,8 @@ pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
 /// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
 /// multiplied by this factor.
 pub const SNAPSHOT_PAUSE: u32 = 4;
-/// Interval at which a thread checks whether it must stop, while it waits for the background
-/// verification of a journal.
+/// Interval at which an OS thread that waits for the background verification of a journal checks
+/// whether it must stop.
 pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
 /// Default number of records between two snapshots.
 pub const SNAPSHOT_RECORDS: u64 = 100_000;
@@ -805,9 +809,9 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum size, in bytes, of a listener's answer that the receiving thread itself checks. Longer
-/// answers are checked on another thread, because the receiving thread receives the messages of all
-/// listeners.
+/// Maximum size, in bytes, of a listener's answer that a NATS host checks in the task that also
+/// receives the messages of other listeners. Longer answers are checked on another OS thread, so
+/// that the check does not delay these messages.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -816,8 +820,8 @@ pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
-/// Time in which the replicas of a listener must announce their leases after a ping. A longer lease
-/// that no replica announces in this time is forgotten.
+/// Time in which the replicas of a listener must announce their leases after a ping. If no replica
+/// announces the longest known lease in this time, the host forgets this lease.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
@@ -844,8 +848,9 @@ pub const NATS_PAGE_BYTES: usize = 512 << 10;
 pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
-/// Total time for which an agent's host repeats a request to the pump before it gives up. No work
-/// is lost then: a pump that was restarted in this time has delivered the agent's call again.
+/// Total time for which an agent's host repeats a request to the pump before the host gives up. No
+/// work is lost if the host gives up: if the pump was restarted in this time, the pump has
+/// delivered the agent's call again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -984,8 +989,9 @@ pub const PASSPHRASE_CHARS_MIN: usize = 8;
 pub const PASSPHRASE_SCRYPT_LOG_N: u8 = 14;
 /// Block size `r` of scrypt for an operator's file.
 pub const PASSPHRASE_SCRYPT_R: u32 = 8;
-/// Number of times `p` that scrypt does its work for one guess. So a guess costs as much time as
-/// with `N` = 2^17 and `p` = 1, the parameters that the pkcs8 crate recommends.
+/// Parameter `p` of scrypt for an operator's file: the number of times that scrypt does its work
+/// for one guess. So a guess costs as much time as with `N` = 2^17 and `p` = 1, the parameters that
+/// the pkcs8 crate recommends.
 pub const PASSPHRASE_SCRYPT_P: u32 = 8;
 /// Minimum entropy of a client's secret, in bits.
 pub const SECRET_BITS_MIN: u32 = 128;
@@ -1023,8 +1029,9 @@ pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts that wait in each pump until the alert command can run for them. While
-/// the maximum number waits, the command is never run for a further report.
+/// Maximum reports of alerts that wait in each pump until the alert command can run for them. If
+/// this many reports already wait when a further report comes, the command never runs for the
+/// further report.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;

@@ -62,7 +62,7 @@ impl TurnInputs {
     ///
     /// # Errors
     ///
-    /// Describes the first defect of the text.
+    /// Returns a description of the first defect of the text.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }

@@ -119,9 +119,9 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Records that the current request failed. The request is charged if bytes of an answer were
-    /// received, or if its stream had begun: the provider has read the prompt then. It is also
-    /// charged if this program aborted the request, because the provider may still be working on it.
+    /// Records that the current request failed. The request is charged if its stream had begun or
+    /// bytes of an answer were received, because the provider had then read the prompt. The request
+    /// is also charged if this program aborted it, because the provider may still be working on it.
     pub fn fail(&mut self, error: &Error) {
         let has_stream = self.has_begun || error.has_stream();
         let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;

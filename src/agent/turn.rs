@@ -49,8 +49,9 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Whether the model may or must call native tools. `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets a notice
-    /// only with `xml-final`, because the notice names the slots, or if the context window is full.
+    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets a notice in
+    /// two cases: the context window is full, or the transport is `xml-final`, where the notice
+    /// names the slots.
     pub notice: bool,
     /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
@@ -328,8 +329,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds the records that `memory` lacks up to the position `up_to`. Reads these records on a
-    /// thread for blocking work, because the read may wait for the disk.
+    /// Adds to `memory` the records that it lacks up to the position `up_to`. Reads these records
+    /// on an OS thread for blocking work, because the read may wait for the disk.
     async fn extended(
         &self,
         mut memory: ThreadMemory,

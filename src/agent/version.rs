@@ -32,17 +32,18 @@ pub enum RendererVersion {
     /// native call to a group of peers shows the answers of the peers in the order of the config.
     /// Earlier versions show them in the order in which they arrived.
     V9,
-    /// Tenth version of the renderer. It differs from the ninth in six rules. A message of the core
-    /// to another listener, and a message of another listener to itself, is shown like any message
-    /// between others. A fault in a `first` group is not shown if another peer of the group has
-    /// replied. An error reply with attributes or child elements is shown as a whole. A native call
-    /// that the core refused has the refusal as its result. A native call without an answer has an
-    /// error as its result. With `transport = "xml"`, the system prompt names the elements whose
-    /// content is XML, so that special characters in it must be escaped.
+    /// Tenth version of the renderer. It differs from the ninth in six rules. Messages of the core
+    /// to another listener, and messages of another listener to itself, are shown like all messages
+    /// between other listeners. A fault in a `first` group of the agent is not shown if another
+    /// peer of the group has replied. An error reply with attributes or child elements is shown as
+    /// a whole. A native call that the core refused has the refusal as its result. A native call
+    /// without an answer has an error as its result. With `transport = "xml"`, the system prompt
+    /// names the elements whose content is any XML, because special characters must be escaped in
+    /// these elements.
     V10,
     /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call that
     /// was written without arguments has an empty object as its arguments. A fault in a `first`
-    /// group of another listener is not shown either if another peer of that group has replied.
+    /// group of another listener is no longer shown if another peer of that group has replied.
     V11,
 }
 

@@ -28,8 +28,8 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Formats the time since the beginning of something, like `+0.137s`. Longer times have minutes and
-/// hours.
+/// Formats an elapsed time, such as `+0.137s`. From 100 seconds on, writes minutes and seconds;
+/// from 100 minutes on, hours and minutes.
 pub fn offset(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {

@@ -269,10 +269,11 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges of events that contain no equal events. Pairs events with the same
-    /// title, in their order. If both events of a pair are subthreads, compares the subthreads
-    /// event by event. Adds every other pair to the differences, and also every event without a
-    /// partner.
+    /// Compares a range of events of the left thread with a range of events of the right thread.
+    /// The diff of the threads has matched no event of one range with an event of the other. Pairs
+    /// events with the same title, in their order. If both events of a pair are subthreads,
+    /// compares the subthreads event by event. Adds every other pair to the differences, and also
+    /// every event without a partner.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {

@@ -18,8 +18,8 @@ pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
     lines
 }
 
-/// Returns the text for a model call without a recorded result: the process of the pump or of the
-/// agent has ended during the call. All tokens and money that the call had reserved are charged.
+/// Returns the text about a model call whose result is lost, because the process of the pump or of
+/// the agent ended during the call. All tokens and money that the call had reserved are charged.
 pub fn charge_text(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };

@@ -198,8 +198,8 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener that a fork would not run, although the turn at this point is inside a
-    /// call to it: a fork answers that call with the recorded result. If there are several such
+    /// Returns the listener whose call contains the turn at this point, if a fork would answer that
+    /// call with its recorded result instead of running the listener. If there are several such
     /// calls, returns the listener of the innermost call. Returns `None` if there is no such call,
     /// if this point has no turn, or if this point is not at the last of `records`.
     fn answered_above(
@@ -317,8 +317,9 @@ pub(super) struct RecordedFork {
 /// Version of the core since which forks keep allotments. Allotments are limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
-/// Version of the core since which forks keep the bound calls of ended threads. Earlier forks state
-/// a bound call only if they have reopened it.
+/// Version of the core since which a fork states, for every bound thread, the call to which the
+/// thread is bound. Earlier forks state this call only if they have opened it again. A bound thread
+/// is cancelled when this call closes.
 const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
@@ -427,8 +428,8 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the calls that the fork has opened again are exactly those in `work`. Does not
-    /// compare payloads that [`is_rewritten_and_redacted`] names.
+    /// Whether the calls that the fork has opened again are exactly those in `work`. Ignores the
+    /// payload of each message for which [`is_rewritten_and_redacted`] returns true.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
@@ -441,8 +442,8 @@ impl RecordedFork {
         work.calls == self.calls && same_messages
     }
 
-    /// Whether a payload of `work` cannot be compared with the payload that the fork has in its
-    /// place.
+    /// Whether `work` contains a payload that cannot be compared with the corresponding payload of
+    /// the fork.
     fn has_redacted_work(&self, work: &ReopenedCalls) -> bool {
         work.messages.iter().zip(&self.messages).any(|((expected, _), own)| {
             is_rewritten_and_redacted(expected) && expected.payload.digest != own.payload.digest
@@ -457,7 +458,8 @@ fn is_rewritten_and_redacted(message: &Message) -> bool {
     message.from.is_core() && message.payload.is_redacted()
 }
 
-/// Removes the bound call of each thread whose bound call is not among `reopened`.
+/// Removes from each thread the call to which the thread is bound, unless this call is in
+/// `reopened`. `reopened` lists the calls that are open again in the fork.
 fn keep_reopened_bounds(threads: &mut [InheritedThread], reopened: &[ReopenedCall]) {
     let is_reopened = |call: &CallId| reopened.iter().any(|own| own.call == *call);
     for thread in threads {

@@ -67,8 +67,8 @@ pub struct MessageReport {
     pub holds: Vec<MessageHold>,
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
-    /// People's decisions about the call, in the order of the journal. If there are too many, the
-    /// oldest refused ones are left out.
+    /// People's decisions about the call, in the order of the journal. If there are too many, this
+    /// list leaves out the oldest of the decisions that the organism did not carry out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
     /// Number of all decisions, with those that `decisions` leaves out.
@@ -444,7 +444,7 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
 }
 
 /// Returns people's decisions about a call, and the number of all such decisions. If there are too
-/// many, leaves out the oldest refused ones.
+/// many, leaves out the oldest of the decisions that the organism did not carry out.
 fn decisions(
     index: &IndexReader,
     row: &IndexedMessage,

@@ -37,12 +37,12 @@ pub enum OutsideVerdict {
     /// No copies of the checkpoints were found, and the auditor named no state directory.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// The auditor named a state directory, but no copies of the checkpoints that count as proof
-    /// were found. So a rewritten journal could not be detected.
+    /// The auditor named a state directory, but no copy of a checkpoint was found that counts as
+    /// proof. So a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
     /// Copies of checkpoints in the state directory agree with the journal. No copy outside the
-    /// state directory agrees with it.
+    /// state directory agrees with the journal.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -103,8 +103,8 @@ pub struct RecordedLoss {
     /// acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Id of the journal that contained the lost records, if it was another journal; `None` if this
-    /// journal contained them.
+    /// Id of the journal that contained the lost records; `None` if the verified journal itself
+    /// contained them.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }

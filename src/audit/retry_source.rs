@@ -30,8 +30,8 @@ pub struct RetrySource {
     /// its key was already in use.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether it is unknown how far a listener handled this call. If this call is a retry, also
-    /// true if it is unknown how far a listener handled an earlier call that was retried.
+    /// Whether it is unknown how far a listener handled this call or, if this call is a retry, one
+    /// of the calls that it repeats.
     pub is_unknown: bool,
 }
 
@@ -200,7 +200,7 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
 }
 
 /// Whether the call ended as `unknown-outcome`, because its last attempt was lost. If the call is a
-/// retry, also true if one of the calls that were retried before ended as `unknown-outcome`.
+/// retry, also true if one of the calls that it repeats ended as `unknown-outcome`.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

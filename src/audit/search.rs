@@ -152,8 +152,9 @@ fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathEr
     }
 }
 
-/// Checks the syntax of an XPath expression for a search. Also finds unknown functions, prefixes
-/// and variables, except in the parts of the expression that an empty payload does not reach.
+/// Checks the syntax of an XPath expression for a search. Also evaluates the expression for an
+/// empty payload, and so finds unknown functions, prefixes and variables in the parts that this
+/// evaluation reaches.
 ///
 /// # Errors
 ///

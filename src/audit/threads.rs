@@ -104,8 +104,8 @@ pub(super) struct TreeCalls {
     /// The thread of each call. Closed calls stay here, because their costs may be recorded after
     /// their end.
     threads: HashMap<CallId, ThreadId>,
-    /// The calls of root threads to which a workflow has replied that its run failed. Such a call
-    /// completes, but its thread counts as failed.
+    /// Calls of root threads that a workflow has answered with the report that its run failed. Such
+    /// a call completes, but its thread counts as failed.
     failed_runs: HashSet<CallId>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -158,7 +158,7 @@ impl TreeCalls {
 }
 
 /// Whether `message` is the reply with which a workflow reports, in a root thread, that its run
-/// failed. A message that belongs to another call is no result of its own call.
+/// failed. A message that is delivered in a call is not this reply.
 fn is_failed_run(message: &Message) -> bool {
     message.kind == MessageKind::Reply
         && message.call.is_none()

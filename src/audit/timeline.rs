@@ -384,7 +384,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// Adds a call that was opened in an earlier record, which this builder does not read.
+    /// Adds a call and its thread. Needed for a call that was opened in a record that this builder
+    /// does not read.
     pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
         self.calls.know(call, thread);
     }

@@ -99,9 +99,9 @@ impl TreePage {
     }
 }
 
-/// Returns the partition whose first tree changed last, of the partitions that have trees left. The
-/// order within a partition is that of the positions, which a cursor needs; if the clock of a host
-/// was set back, the times have another order.
+/// Returns the partition whose first remaining tree changed last; `None` if no trees remain. Within
+/// a partition, the trees stay in the order of their positions, because a cursor consists of
+/// positions. If the clock of a host was set back, this order differs from the order of the times.
 fn partition_with_newest(
     partitions: &mut [(u32, VecDeque<ListedTree>)],
 ) -> Option<&mut (u32, VecDeque<ListedTree>)> {

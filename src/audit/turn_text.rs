@@ -7,8 +7,8 @@ use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
-/// The raw text of a turn, with the findings about it and the messages that its prompt replaced by
-/// placeholders.
+/// The raw text of a turn, the findings about this text, and the messages that the turn's prompt
+/// replaced by placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnText {
     /// The model's text, byte for byte.
@@ -27,7 +27,7 @@ pub struct TurnFinding {
     pub column: usize,
     pub code: String,
     pub message: String,
-    /// Whether the payload was accepted although it contains the mistake that this finding reports.
+    /// Whether the payload with the mistake that this finding reports was accepted nevertheless.
     pub is_accepted: bool,
 }
 

@@ -116,8 +116,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Core version under which the record that was read last was written. This version is in the
-    /// last boot or reload up to that record.
+    /// Version of the core that wrote the last record that was read. The last boot or reload up to
+    /// that record states this version.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,

@@ -80,8 +80,9 @@ pub(super) fn without_byte_order_mark(frame: &[u8]) -> &[u8] {
     frame.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(frame)
 }
 
-/// Whether an answer with a name may begin with these bytes. True if the bytes contain only white
-/// space, or the whole or partial start tag of an `<answer>` or `<missing-memory>` element.
+/// Whether these bytes may be the beginning of an answer that names its attempt. True if the bytes
+/// contain only white space, or the whole or partial start tag of an `<answer>` or
+/// `<missing-memory>` element.
 pub(super) fn may_name_attempt(beginning: &[u8]) -> bool {
     let head = without_byte_order_mark(beginning);
     let head = head.get(..HEAD_BYTES).unwrap_or(head);
@@ -131,8 +132,8 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// Returns the beginning of a text outside of any payload as one line, for an error message. A kit
-/// writes such a text in place of an answer that it cannot send, and the text is the reason.
+/// Returns the beginning of a text outside of any payload as one line, for an error message. If the
+/// kit of a listener cannot send an answer, it writes the reason as such a text.
 fn excerpt(text: &[u8]) -> String {
     let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
     let line = String::from_utf8_lossy(head);

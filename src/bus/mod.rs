@@ -197,12 +197,13 @@ pub trait Host: Send + Sync + 'static {
     /// stop within [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host
     /// reports the end of the attempt.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Whether the host has reported that its listener left, and no return since.
+    /// Whether the host has reported that its listener left, and has not reported the return of the
+    /// listener since.
     fn has_left(&self) -> bool {
         false
     }
-    /// Makes the host report the return of its listener, at once or as soon as its process runs. A
-    /// host needs this that has taken the place of one whose listener has left.
+    /// Makes the host report the return of its listener, at once or as soon as the listener's
+    /// process runs. Called if this host replaces another host whose listener had left.
     fn report_return(&self) {}
     /// Sends the deliveries that the host still keeps back. The deliveries may be sent shortly
     /// after the function returns.

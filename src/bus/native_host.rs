@@ -1,7 +1,7 @@
 //! Listeners that are Rust code in this process.
 //!
 //! There are three ways to host such a listener. The cheapest is [`InlineHost`], which runs a plain
-//! function on the thread that calls `deliver`. [`from_fn`] makes a [`NativeHandler`] of a plain
+//! function on the OS thread that calls `deliver`. [`from_fn`] makes a [`NativeHandler`] of a plain
 //! function. The most general is [`NativeHost`], which runs handlers as asynchronous tasks. A panic
 //! of a handler fails only its attempt, and never ends the process.
 
@@ -52,11 +52,11 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Limits how many handlers block on the disk at the same time, so that some threads remain for
+/// Limits how many handlers block on the disk at the same time, so that some OS threads remain for
 /// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs `work`, a part of a handler's work that may block on the disk, on a separate thread. So
+/// Runs `work`, a part of a handler's work that may block on the disk, on a separate OS thread. So
 /// `work` does not block an async worker.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
@@ -491,10 +491,10 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// A host for a plain function, which runs on the thread that calls `deliver`. No task is started
-/// or woken, and the function cannot be cancelled. The [`Sink`] gets the answer before `deliver`
-/// returns. So the function must be quick, and the sink must not take a lock that the caller of
-/// `deliver` holds.
+/// A host for a plain function, which runs on the OS thread that calls `deliver`. No task is
+/// started or woken, and the function cannot be cancelled. The [`Sink`] gets the answer before
+/// `deliver` returns. So the function must be quick, and the sink must not take a lock that the
+/// caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

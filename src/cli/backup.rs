@@ -58,8 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes the failure of a backup that ended with `error` after it had copied the journals of
-/// `copied` partitions. The directory then holds a part of a backup, which no further backup
-/// completes.
+/// `copied` partitions. If `copied` is not 0, the directory contains an incomplete copy, which must
+/// be removed before the next backup.
 fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     let failed = journal_target::failed(error);
     if copied == 0 {
@@ -75,8 +75,8 @@ fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     CommandFailure::new(exit, text).into()
 }
 
-/// Prints a note for each partition without a journal on this host, because the copy lacks it.
-/// Fails if this host had the journal and has lost it.
+/// Prints a note for each partition that the backup leaves out, because this host has no journal of
+/// the partition. Fails if this host once had such a journal and has lost it.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     let missing = missing_in(data, Some(state))?;
     if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {

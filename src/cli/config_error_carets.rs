@@ -50,7 +50,8 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
 }
 
 /// A problem that is drawn beneath its headline. The headline states the location and the code of
-/// the problem. No text of the config, which may come from elsewhere, can control the terminal.
+/// the problem. The text of the config may come from an untrusted source, so characters that could
+/// control the terminal are replaced.
 #[derive(Debug)]
 struct DrawnProblem<'a> {
     problem: &'a ConfigProblem,

@@ -72,11 +72,11 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
 }
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
-/// the calls wait for an approval or for an answer. Covers all partitions of this command's config.
-/// If the config has one partition or does not load, covers all partitions of the organism that
-/// runs on this machine or, if none runs, the journals in `data`. Queries the pump of each
-/// partition: through the organism on this machine or, with several partitions in the config, over
-/// NATS. If a pump does not respond, reads the partition's journal instead.
+/// the calls wait for an approval or for an answer. If this command's config has several
+/// partitions, covers all of them. Otherwise, covers the partitions of the organism that runs on
+/// this machine or, if none runs, the journals in `data`. Queries the pump of each partition:
+/// through the organism on this machine or, with several partitions in the config, over NATS. If a
+/// pump does not respond, reads the partition's journal instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -158,9 +158,10 @@ fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
     (0..partitions).map(|partition| (Some(partition), partition_in(data, partition))).collect()
 }
 
-/// Makes the client that queries the pumps: of all partitions of `config`, or of the organism that
-/// runs on this machine. Returns `None` if no organism runs on this machine, and the command has no
-/// config with several partitions.
+/// Makes the client that queries the pumps. `config` is the config of this command if it has
+/// several partitions; the client then queries the pumps of all these partitions. Without `config`,
+/// the client queries the organism that runs on this machine. Returns `None` if there is neither a
+/// `config` nor such an organism.
 async fn querying_client(
     data: &Path,
     socket: SocketTransport,
@@ -179,8 +180,9 @@ fn is_config_error(error: &service::Error) -> bool {
     exit::of_service(error) == CommandExit::Config
 }
 
-/// Queries the pump of a partition for its held calls. If no pump can be queried, `client` is the
-/// reason. Returns the reason as text if no pump can be queried, or if the pump does not respond.
+/// Queries the pump of a partition for its held calls. `client` sends the query; if no pump can be
+/// queried, `client` is an error with the reason. Returns the reason as text if no pump can be
+/// queried, or if the pump does not respond.
 async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
     partition: u32,
@@ -272,11 +274,11 @@ pub(super) fn waiting_with_previews(
     Ok(found)
 }
 
-/// Waits until the journal of one partition has a new record, and updates `positions`, which
+/// Waits until the journal of any partition has a new record, and updates `positions`, which
 /// contains the last known position of each journal. With several partitions, the wait also ends
-/// after [`limits::PARTITIONED_WAIT_MAX`], because this machine may not follow all of them.
-/// `is_answered` states whether a pump has answered the last query, so that pumps on other machines
-/// count as running. Returns false if no organism runs any more.
+/// after [`limits::PARTITIONED_WAIT_MAX`], because some partitions may get records that this
+/// machine does not see. `is_answered` states whether a pump has answered the last query, so that
+/// pumps on other machines count as running. Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,

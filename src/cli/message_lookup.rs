@@ -58,9 +58,9 @@ fn unknown(id: &str) -> anyhow::Error {
     CommandFailure::usage(text).into()
 }
 
-/// Checks that the message that `id` selects cannot change, although the index still lacks some
-/// records. A missing record may contain the selected message, or another message whose id begins
-/// with the same digits. `found` is the number of messages in the index that `id` selects.
+/// Checks that the records which the index still lacks cannot change which message `id` selects.
+/// Such a record may contain the selected message, or another message whose id begins with the same
+/// digits. `found` is the number of messages in the index that `id` selects.
 ///
 /// # Errors
 ///

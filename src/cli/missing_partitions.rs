@@ -39,8 +39,8 @@ impl MissingPartition {
     }
 }
 
-/// Returns the partitions without a journal in `data`. `state` is the directory that may note which
-/// journals were there.
+/// Returns the partitions without a journal in `data`. If `state` is given, also reads from this
+/// directory which journals the host had, so that the result shows which of them are lost.
 pub(super) fn missing_in(
     data: &Path,
     state: Option<&Path>,
@@ -55,8 +55,8 @@ pub(super) fn missing_in(
 }
 
 /// Returns the numbers of the partitions without a journal in `data`. If this command has no config
-/// of the organism, only partitions below the last one in `data` count as missing. Returns none if
-/// `data` has a journal that is not divided.
+/// of the organism, only partitions below the last one in `data` count as missing. Returns an empty
+/// list if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
     if data.join(DATABASE).exists() {
         return Vec::new();

@@ -86,8 +86,8 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether `--config` can be added to this text. The text must be a command that accepts
-/// `--config`. It must contain neither `--config` nor `--data`, and must not be one of
+/// Whether `--config` can be added to `command`, a text between backticks. True if the text is a
+/// command that accepts `--config`, contains neither `--config` nor `--data`, and is not one of
 /// [`FOR_OTHER_CONFIGS`].
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };

@@ -131,9 +131,9 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 
 /// Prints a note that the command has read `journals` instead of querying their pumps. Each journal
 /// has the number of its partition. If the journals are copies of streams, the note states where
-/// each copy ends, because a pump on another host may have recorded more. `refused` is the error of
-/// the query, if any. If the command has queried the pumps, `silent` is the reason why one of them
-/// did not answer.
+/// each copy ends, because a pump on another host may have recorded more. The note also gives the
+/// reason: the error `refused` of the query or, for copies of streams, `silent`, which states why a
+/// queried pump did not answer. Without either, the reason is that no organism responds.
 pub(super) fn note_journals_read(
     data: &Path,
     journals: &[(Option<u32>, PathBuf)],

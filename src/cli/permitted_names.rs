@@ -1,5 +1,6 @@
-//! Hints beneath a refusal by the rule `not-in-vocabulary`. The refusal itself names no payloads,
-//! because listeners and models get the same text. A person who has the config may see them.
+//! Hints that a command prints beneath a refusal by the rule `not-in-vocabulary`. The refusal
+//! itself lists no permitted names, because listeners and models get the same text. A person who
+//! has the config may see these names.
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{Refusal, RefusalRule};
@@ -11,7 +12,8 @@ use super::render::clean;
 /// Maximum number of names in a hint.
 const SHOWN_MAX: usize = 5;
 
-/// Returns the payloads with which `sender` may open calls and end its own.
+/// Returns the names of the payloads with which `sender` may call others, or end a call that it has
+/// received.
 pub fn permitted_names(contracts: &Contracts, sender: &ListenerName) -> Vec<PayloadName> {
     let words = contracts.vocabulary(sender).into_iter().flat_map(|words| words.iter());
     let permitted = words.filter(|(_, meaning)| {

@@ -68,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Opens the web view of this organism. The view runs on its own operating-system threads.
+/// Opens the web view of this organism. The view runs on its own OS threads.
 fn open_view(
     listen: SocketAddr,
     args: &ViewArgs,
@@ -215,8 +215,9 @@ fn is_settled(statuses: &[PartitionStatus]) -> bool {
     !statuses.contains(&PartitionStatus::Starting) && statuses.iter().any(has_pump)
 }
 
-/// Describes on one line which partitions this process pumps, for which it stands by to take over
-/// from another process, and which wait for a disk with room or for the journal's server.
+/// Describes the partitions of this process on one line: those that it pumps, those that another
+/// process pumps and this process is ready to take over, and those that it cannot pump yet, because
+/// they wait for free disk space or for the journal's server.
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));

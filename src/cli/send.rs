@@ -215,13 +215,14 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Files to send again: the organism refused them only for now, because it had no room or was
-    /// stopping, or no pump of their partition responded.
+    /// Number of files to send again later, because the organism had no room or was stopping, no
+    /// pump of their partition responded, or the command ended before it sent them.
     to_repeat: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
     wait: bool,
-    /// Whether the journal has several partitions, so that other files may have another pump.
+    /// Whether the journal has several partitions. If the pump of one partition does not respond,
+    /// files for the other partitions can then still be sent.
     is_divided: bool,
 }
 

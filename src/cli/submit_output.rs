@@ -5,9 +5,9 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Returns the exit code of a command whose last update of the submission is `sent`. If `wait` is
-/// false, the command ends as soon as it has the receipt. In this case, the exit code also states
-/// whether the call waits for an approval.
+/// Returns the exit code of a command that makes a submission. `sent` is the last update about the
+/// submission. If `wait` is false, the command ends as soon as it has the receipt. In this case,
+/// the exit code also states whether the call waits for an approval.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

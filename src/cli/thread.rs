@@ -112,7 +112,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the first page of a long thread from the index. Returns `None` if the arguments select
-/// another part of the thread. Also returns `None` for a short thread, for which the index would
+/// anything but the first page. Also returns `None` for a short thread, for which the index would
 /// save no time.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
@@ -175,8 +175,8 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     Ok(RecordedMoment::Time(time))
 }
 
-/// Fails if `position` is behind the last record of each journal that may have records of the
-/// thread.
+/// Fails if `position` is greater than the last position of every journal that may have records of
+/// the thread.
 fn require_position(
     place: &JournalTarget,
     thread: &ThreadId,

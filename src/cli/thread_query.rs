@@ -166,9 +166,9 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
     Err(journal_target::unknown(thread).into())
 }
 
-/// Finds the threads that a filter selects, those with the newest records first. Returns at most
-/// `most` + 1 threads. The last of `most` + 1 threads is not for the result: it shows the caller
-/// that more than `most` threads match.
+/// Finds the threads that a filter selects, those with the newest records first. Reads at most
+/// `most` + 1 threads from each journal. The caller keeps only the first `most` threads; any
+/// further thread shows that more than `most` threads match.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

@@ -189,7 +189,8 @@ fn read_page(
     Ok(TreePage::merge(found, cursor, limit))
 }
 
-/// Writes the cursor of the page after a tree: a position, if there is only one partition.
+/// Returns the cursor for the page of trees that follows `paged`: only a position if there is a
+/// single partition, and otherwise a position for each partition.
 fn cursor_text(paged: &PagedTree, is_one: bool) -> String {
     if is_one { paged.tree.head.to_string() } else { paged.next.to_string() }
 }

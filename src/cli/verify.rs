@@ -115,8 +115,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Names each partition without a journal in `data`. Nothing proves such a partition, and if the
-/// state directory notes a journal there, this host has lost that journal.
+/// Prints a line about each partition without a journal in `data`, and returns the verdict on these
+/// partitions. The verdict on such a partition is usually `NotProved`. It is `Broken` if the state
+/// directory notes that this host had the journal, because the host has then lost it.
 fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
     let mut verdict = ProofVerdict::Proved;
     for missing in missing_in(data, state)? {
@@ -138,8 +139,8 @@ fn worse(one: ProofVerdict, other: ProofVerdict) -> ProofVerdict {
     }
 }
 
-/// Fails if one of the files with copies of checkpoints cannot be reached. A missing file is no
-/// evidence about the journal, so it must not count as one that contradicts the journal.
+/// Fails if one of the files with copies of checkpoints cannot be reached. A missing file proves
+/// nothing, so it must not count as a copy that contradicts the journal.
 fn require_copies(files: &[PathBuf]) -> anyhow::Result<()> {
     for file in files {
         std::fs::metadata(file).map_err(|error| {

@@ -1,5 +1,5 @@
 //! The web view of `organism serve` and of `organism run --web`: its options, its token, and its
-//! operating-system threads.
+//! OS threads.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub(super) struct ViewContent {
     pub proof: VerifyOptions,
 }
 
-/// A web view with the operating-system threads on which it runs.
+/// A web view with the OS threads on which it runs.
 pub(super) struct OpenView {
     view: Option<WebView>,
     runtime: Option<Runtime>,
@@ -157,7 +157,7 @@ fn host_problem(hosts: &[String]) -> Option<String> {
     Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
 }
 
-/// Makes the runtime of a web view. The runtime's operating-system threads have a low priority. The
+/// Makes the runtime of a web view. The runtime's OS threads have a low priority. The
 /// pump never waits for one of these threads.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();

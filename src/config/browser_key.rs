@@ -65,7 +65,7 @@ fn did_you_mean(near: Option<&str>) -> String {
 }
 
 /// Writes `key` into the section of the operator `name`. If the operator already has another
-/// browser key, replaces that key if `is_replacing` is set, and otherwise returns an error.
+/// browser key, replaces that key, or returns an error if `is_replacing` is false.
 pub fn with_browser_key(
     text: &str,
     name: &str,

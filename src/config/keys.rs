@@ -18,7 +18,7 @@ pub(super) enum KeyKind {
     /// A table whose keys the author chooses and whose values are strings.
     Free,
     /// A table or a list that has a structure of its own. An override can only replace a value that
-    /// the file has within it.
+    /// the config file contains inside this table or list.
     Nested,
 }
 

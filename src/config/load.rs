@@ -255,8 +255,8 @@ fn resolve(
 }
 
 /// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
-/// model writes its actions. Returns notes about valid settings that may surprise the author, also
-/// about the concurrency of members.
+/// model writes its actions. Returns notes about valid settings that may surprise the author of the
+/// config. Some of these notes are about the concurrency of members.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

@@ -149,8 +149,8 @@ pub struct Config {
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of environment variables with secrets, which listeners and the alert command do not
-    /// inherit. The list comes from the whole config, so an isolated copy without models and
-    /// servers hides the same variables.
+    /// inherit. A workflow test or a trial runs with a copy of the config. The copy keeps this
+    /// whole list, even if it has no models and no servers.
     pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,

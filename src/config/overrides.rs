@@ -85,9 +85,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`, where the author chooses some of the keys. Returns
-/// `None` if there is no value at `path` that an override can replace, because an override must not
-/// add a key there.
+/// Replaces the value at `path` beneath `node`, in a part of the config where the author chooses
+/// some of the keys. An override adds no key in such a part. Returns `None` if there is no value at
+/// `path`, or if an override cannot replace this value.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,

@@ -223,7 +223,7 @@ fn client(
 }
 
 /// Returns `Some` if the client of the schedule may send the payload, which was read from the file
-/// `send`. If not, reports a problem and returns `None`.
+/// that the key `send` names. If not, reports a problem and returns `None`.
 fn check_payload(
     send: &Located<ExpandedText>,
     (client, payload): (&ListenerName, &str),

@@ -45,7 +45,8 @@ pub(super) fn problems(
     problems
 }
 
-/// Returns the last position at which an error does not follow from the unclosed part.
+/// Returns the last position at which errors are reported. An error after this position is only a
+/// consequence of the unclosed part.
 const fn last_position(part: UnclosedPart) -> usize {
     match part {
         UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at) => at,

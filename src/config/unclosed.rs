@@ -1,6 +1,6 @@
-//! Finds the first list, inline table or string of a TOML text that has no end. The parser takes
-//! the following lines as a part of it. The errors that the parser reports there are only
-//! consequences.
+//! Finds the first list, inline table or string of a TOML text that has no end. The parser counts
+//! the following lines as a part of this list, table or string. The errors that it reports in these
+//! lines are only consequences of the missing end.
 
 /// Quotes of strings with several lines.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -98,8 +98,8 @@ impl BracketScanner {
         None
     }
 
-    /// Processes a bracket outside of strings. Returns the innermost open part if the bracket
-    /// closes another kind of part.
+    /// Processes a bracket outside of strings. Returns the innermost open part if it is a list and
+    /// the bracket is `}`, or if it is an inline table and the bracket is `]`.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),
@@ -113,10 +113,10 @@ impl BracketScanner {
         None
     }
 
-    /// Whether the line shows that the innermost open part has no end, because the line is the
-    /// header of a section or a setting. `text` is the text from this line on. A setting in a list
-    /// does not count if the list has an end. In that case, the author has left out the braces of
-    /// an inline table.
+    /// Whether the line shows that the innermost open part has no end. The header of a section
+    /// shows this. A setting also shows this in a list, unless the list does have an end: the
+    /// author has then left out the braces of an inline table. `text` is the text from this line
+    /// on.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {
@@ -166,8 +166,8 @@ fn is_header(line: &str) -> bool {
     is_begun_as_name && !is_value && is_line_end && name.chars().all(is_of_key)
 }
 
-/// Whether a line of `text` is only the end of a list that began before `text`. Looks no further
-/// than the next header of a section.
+/// Whether `text` contains a line that only closes a list which began before `text`. Searches no
+/// further than the next header of a section.
 fn closes_list(text: &str) -> bool {
     let mut begun = 0;
     for line in text.lines().take_while(|line| !is_header(line)) {

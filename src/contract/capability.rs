@@ -9,9 +9,9 @@ impl Contract {
     /// Whether the listener works on at most one call of a thread at a time. Other calls of the
     /// thread wait until the present call has ended.
     ///
-    /// One case is different: the present call itself waits for the sender of another call,
-    /// directly or through further calls. Neither call could then ever end, so the pump refuses the
-    /// other call.
+    /// In one case, the pump refuses a new call instead: if the present call waits for the sender
+    /// of the new call, directly or through further calls. Without the refusal, neither of the two
+    /// calls could ever end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }

@@ -24,18 +24,17 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal. The agent that has the goal may give tasks to
-/// another agent, which takes a role in each task. The payload that gives the goal to the agent
-/// states this permission.
+/// The permission to delegate tasks of one goal. An agent that gets the goal may give tasks to the
+/// agent `to`, which takes a role in each task. The payload with the goal states this permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal. This number includes the delegations of agents
-    /// whose task was itself delegated. `None` in the request of a delegated task, because the
-    /// maximum of the original goal applies to this task.
+    /// Maximum number of delegations for the goal. This number includes delegations by agents that
+    /// work on a delegated task. `None` in the request of a delegated task, because the maximum of
+    /// the original goal applies to this task.
     pub max: Option<u32>,
     /// Number of levels of delegation that this request allows; at least 1. If the number is 1, a
     /// delegated task cannot be delegated further.

@@ -1,4 +1,4 @@
-//! Goals: the payload with which a workflow gives a task to an agent, and the agent's answer to it.
+//! Goals: the payloads with which workflows give tasks to agents, and the answers of the agents.
 //!
 //! Each agent accepts its own goal payload from workflows only. The text of the payload is the
 //! document that the agent's prompt shows, byte for byte.
@@ -162,8 +162,8 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
-    /// if `sender` may not. Only clients may retry runs. If the workflow accepts no payloads, its
-    /// open runs continue, but retries are refused.
+    /// if `sender` may not. Only clients may retry runs, and only while the workflow accepts
+    /// payloads. A workflow that accepts none continues its open runs, but refuses retries.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -59,7 +59,8 @@ pub enum RefusalRule {
     /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// The answer names an attempt that the answering listener instance is not handling.
+    /// The answer names an attempt that was not handed over to the program that sends the answer,
+    /// or that this program has answered already.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; the sender should try again.
@@ -79,8 +80,8 @@ pub enum RefusalRule {
     /// The action in the model's text is incomplete or malformed.
     #[serde(rename = "malformed-action")]
     MalformedAction,
-    /// The model wrote an XML element with an end tag, or a native tool call, but its name is not
-    /// an action of the agent.
+    /// The model made a native tool call, or wrote an XML element with an end tag, under a name
+    /// that no action of the agent has.
     #[serde(rename = "unknown-action")]
     UnknownAction,
     /// The pump is shutting down.

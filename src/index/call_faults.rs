@@ -52,8 +52,8 @@ pub fn fault_detail(fault: &Message) -> String {
     text.map_or_else(|| NO_FAULT.to_owned(), cut)
 }
 
-/// Returns the text of an error without its kind, which stands beside the text: `signal 9` for
-/// `crashed: signal 9`.
+/// Returns the text of an error without the kind at its beginning: for `crashed: signal 9`, returns
+/// `signal 9`. The kind is shown beside the text.
 pub fn without_kind<'t>(kind: &str, text: &'t str) -> &'t str {
     let rest = text.strip_prefix(kind).and_then(|rest| rest.strip_prefix(": "));
     rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
@@ -81,8 +81,9 @@ pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     })
 }
 
-/// Returns the code of a failed run, such as `timeout`, and the goal that failed with its reason.
-/// Without a code, for example because the reply was redacted, returns the local name of the reply.
+/// Returns the code and the text of a failed run. The code is, for example, `timeout`; without a
+/// code, for example because the reply was redacted, it is the local name of the reply. The text
+/// consists of the goal that failed and the reason for the failure.
 pub fn run_fault(reply: &Message) -> (String, String) {
     let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
     let value = |name: &str| {

@@ -38,8 +38,8 @@ pub struct CallWork {
     pub is_cut: bool,
     /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
-    /// Number of failed model requests after which a later request of the same model call was
-    /// answered.
+    /// Number of failed model requests that were followed, in the same model call, by a request
+    /// that was answered.
     pub failovers: u64,
     /// The kind of decision for which the call waits now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,

@@ -51,8 +51,9 @@ pub struct CallRow {
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
-    /// Results of other threads and of timers that end a wait of the call: `all` of them, or `any`.
-    /// `None` if the call does not wait for them.
+    /// Whether the wait of the call ends when `all` of the results and timers that it waits for
+    /// have come, or when `any` of them has come. `None` if the call does not wait for results of
+    /// other threads or for timers.
     pub waits: Option<&'static str>,
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.

@@ -299,9 +299,8 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// Digest of [`CATALOGUE`]. Each command compares this digest with the digest of its index's
-/// catalogue. The digest is a constant, because making [`CATALOGUE`] itself needs a temporary
-/// database.
+/// Digest of [`CATALOGUE`], with which [`check`] compares the digest of an index's catalogue. The
+/// digest is a constant, because making [`CATALOGUE`] itself needs a temporary database.
 const CATALOGUE_DIGEST: &str = "645ff801e0fb5ed0b64a58d02027bdc579da929e0887e4a859e2f5488d619a61";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -400,7 +399,7 @@ fn remove_renamed(path: &Path) -> Result<(), Error> {
 }
 
 /// Requests a rebuild of a damaged index from the process that holds the lock of the index. Does
-/// nothing if this process may not write in the directory.
+/// nothing if the calling process may not write in the directory.
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);
     match File::create(&path) {

@@ -2,8 +2,8 @@
 //!
 //! A first build has no readers, so it may use separate files, and may write in an order in which
 //! the index is incomplete for a long time. It first writes all rows, and then makes the SQL
-//! indexes by sorting the rows. A separate thread writes the words. Each commit is durable, and an
-//! interrupted build continues after its last commit.
+//! indexes by sorting the rows. A separate OS thread writes the words. Each commit is
+//! durable, and an interrupted build continues after its last commit.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -110,9 +110,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work`, which sorts and merges millions of rows, on another thread. When `is_stopped`
-/// returns true, interrupts the SQL statements in both databases of the build, because the work may
-/// take longer than the caller can wait.
+/// Runs `work`, which sorts and merges millions of rows, on another OS thread. When
+/// `is_stopped` returns true, interrupts the SQL statements in both databases of the build, because
+/// the work may take longer than the caller can wait.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],
@@ -152,9 +152,9 @@ fn complete(
     db.close().map_err(|(_, error)| failed(rows)(error))
 }
 
-/// Configures a database of a build. Uses a rollback journal instead of a write-ahead log, so that
-/// a commit writes each page only once. The rollback journal stays short, because almost all pages
-/// are new.
+/// Configures one of the databases that a first build of the index writes. Uses a rollback journal
+/// instead of a write-ahead log, so that a commit writes each page only once. The rollback journal
+/// stays short, because almost all pages are new.
 pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
     keep_plans(db)?;

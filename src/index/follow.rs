@@ -40,8 +40,9 @@ enum RoundsEnd {
 }
 
 /// Brings the index of the journal in `data` up to each position that `next` returns. If another
-/// process writes the index, waits a short time for it, or until `is_stopped` returns true.
-/// Rebuilds the index if it is deleted or damaged while this function runs.
+/// process writes the index, first waits until that process has finished: at most for a short time,
+/// and only until `is_stopped` returns true. Rebuilds the index if it is deleted or damaged while
+/// this function runs.
 ///
 /// # Errors
 ///
@@ -134,8 +135,8 @@ fn write_rounds(
 /// the index may use more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// The index lacks only the newest records. Small caches suffice, and the process of the pump
-    /// needs its memory for other things.
+    /// The index lacks only the newest records. Small caches suffice, and leave memory for the
+    /// other work of the pump's process.
     Live,
     /// The index lacks many records. Large commits and large caches save time.
     Backlog,

@@ -46,7 +46,8 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Number of model requests that failed before a later request of the same turn was answered.
+    /// Number of failed model requests that were followed, in the same turn, by a request that was
+    /// answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,

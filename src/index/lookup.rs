@@ -434,8 +434,8 @@ impl IndexReader {
 
     /// Returns people's decisions about a message, in the order of the journal: the position of
     /// each decision, and whether the organism carried it out. If there are more than
-    /// [`limits::MESSAGE_ROWS_MAX`] decisions, leaves out the oldest refused ones. The second value
-    /// is the number of all decisions, without this limit.
+    /// [`limits::MESSAGE_ROWS_MAX`] decisions, leaves out the oldest of those that the organism did
+    /// not carry out. The second value is the number of all decisions, without this limit.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let made = "FROM action_row WHERE message = ?1 \

@@ -2,10 +2,10 @@
 //! beside the files of the journal. If the journal is a stream on NATS, the index is beside the
 //! stream's local copy.
 //!
-//! While an organism runs, a thread of the organism keeps the index up to date. Otherwise, the next
-//! query does so. All data in the index is derived from the journal, so the index may be deleted at
-//! any time. It is made again if it is missing or damaged, or if it has another format or belongs
-//! to another journal.
+//! While an organism runs, one of its OS threads keeps the index up to date.
+//! Otherwise, the next query does so. All data in the index is derived from the journal, so the
+//! index may be deleted at any time. It is made again if it is missing or damaged, or if it has
+//! another format or belongs to another journal.
 //!
 //! **Invariant:** nothing here writes to a journal, and the pump does not depend on an index.
 
@@ -104,9 +104,9 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` contains the last record that this process
-    /// has read, and the last record that it must read. `progress` is `None` if the process does
-    /// not report them.
+    /// Another process is making the index. `progress` contains the last record that the other
+    /// process has read, and the last record that it must read. `progress` is `None` if the other
+    /// process does not report these two records.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)

@@ -74,8 +74,9 @@ impl IndexReader {
         &self.db
     }
 
-    /// Returns the files with which another thread can open a reader of the same index. Returns
-    /// `None` if the index is temporary, because only this reader can read a temporary index.
+    /// Returns the files with which another OS thread can open a reader of the same
+    /// index. Returns `None` if the index is temporary, because only this reader can read a
+    /// temporary index.
     pub(super) fn source(&self) -> Option<ReaderSource> {
         let is_temporary = self.db.path().is_none_or(str::is_empty);
         (!is_temporary).then(|| ReaderSource {

@@ -1,5 +1,6 @@
 //! Collects the words of the messages and refusals that a record adds to the index. The words
-//! depend only on the record, so the threads that read the journal can already collect them.
+//! depend only on the record, so the OS threads that read the records can collect
+//! them, before the records reach the writer of the index.
 
 use crate::envelope::{Message, Refusal};
 use crate::ids::ListenerName;

@@ -103,7 +103,7 @@ impl SearchFilter {
         match_query(&self.words).is_some()
     }
 
-    /// Whether the filter has words and, apart from a thread, no other condition.
+    /// Whether the filter has words, and has no other condition except a limit to a thread.
     fn has_words_alone(&self) -> bool {
         let texts =
             [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];
@@ -226,11 +226,11 @@ impl SearchQuery {
 }
 
 impl IndexReader {
-    /// Returns the filter to search with if the words of `filter` may be only an id. If the words
-    /// are the id of a message that meets the other conditions of `filter`, the result selects this
-    /// message. If they are the id of a thread on record, and `filter` names no thread, the result
-    /// selects this thread. Otherwise, the result is equal to `filter`, because texts may contain
-    /// the words.
+    /// Returns the filter for a search in which a person may have entered an id instead of words.
+    /// If the words of `filter` are the id of a message that meets its other conditions, the result
+    /// selects this message. If the words are the id of a thread on record, and `filter` names no
+    /// thread, the result selects this thread. Otherwise, the result is equal to `filter`, because
+    /// texts may contain the words.
     pub fn resolve_id(&self, filter: &SearchFilter) -> Result<SearchFilter, Error> {
         let words = filter.words.trim();
         let mut resolved = SearchFilter { words: String::new(), ..filter.clone() };

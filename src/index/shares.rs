@@ -1,6 +1,6 @@
 //! Reads many items of an index, or of its journal. If the files are not in the page cache, several
-//! threads read the items at once. Old items lie far apart on the disk, and a disk can carry out
-//! several such reads at the same time.
+//! OS threads read the items at once. Old items lie far apart on the disk, and a disk
+//! can carry out several such reads at the same time.
 
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::limits;
 impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
     /// order of the shares. This reader reads the first share, which is small, and measures the
-    /// time. If the time exceeds `patience` and many items are left, several threads read the other
-    /// shares at once, each with a reader of its own. Otherwise, this reader reads the other shares
-    /// too, because opening further readers would take longer.
+    /// time. If the time exceeds `patience` and many items are left, several OS
+    /// threads read the other shares at once, each with a reader of its own. Otherwise, this reader
+    /// reads the other shares too, because opening further readers would take longer.
     ///
     /// # Errors
     ///
@@ -38,8 +38,8 @@ impl IndexReader {
         Ok(results)
     }
 
-    /// Reads shares of `items` at once, each share on a thread with a reader of its own. If a
-    /// thread or a reader cannot be created for a share, this reader reads the share.
+    /// Reads shares of `items` at once, each share on an OS thread with a reader of
+    /// its own. If this thread or its reader cannot be created, `self` reads the share.
     fn read_at_once<T: Sync, R: Send>(
         &self,
         items: &[T],

@@ -305,8 +305,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records in the thread with the number `n` how a call of this thread ended. Must be called
-    /// only for a call that a client or another thread opened.
+    /// Stores the end of a call in the row of the call's thread, which has the number `n`. Must be
+    /// called only for a call that a client or another thread opened.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

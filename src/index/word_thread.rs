@@ -1,6 +1,6 @@
 //! The full-text table that receives the words of messages. Usually, this table is in the database
-//! of the index. During a first build, it is in a separate database, and a separate thread writes
-//! the words.
+//! of the index. During a first build, it is in a separate database, and a separate
+//! OS thread writes the words.
 //!
 //! Writing words takes a third of the time of a build, and no other row depends on words. So the
 //! thread writes the words while the builder makes the other rows.
@@ -19,7 +19,7 @@ use super::WORDS_SCHEMA;
 pub enum WordTable {
     /// The full-text table is in the database of the index, beside the rows of messages.
     Beside,
-    /// The full-text table is in a separate database, and a thread writes to it.
+    /// The full-text table is in a separate database, and an OS thread writes to it.
     Thread(WordThread),
 }
 
@@ -67,7 +67,7 @@ enum WordRequest {
     Merge(Sender<rusqlite::Result<()>>),
 }
 
-/// Handle to the operating-system thread that writes the words of messages and refusals into a
+/// Handle to the OS thread that writes the words of messages and refusals into a
 /// full-text table during the first build of an index. The thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
@@ -78,7 +78,7 @@ pub struct WordThread {
 }
 
 impl WordThread {
-    /// Starts an operating-system thread that writes the words of messages and refusals into a
+    /// Starts an OS thread that writes the words of messages and refusals into a
     /// database. `words`, which comes from [`open`], contains the connection to this database, and
     /// the number of the last message or refusal whose words the database already has.
     pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
@@ -90,7 +90,7 @@ impl WordThread {
         Ok(Self { batch: WordBatch::default(), requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Adds the words of the message or refusal with the number `n`. If the operating-system thread
+    /// Adds the words of the message or refusal with the number `n`. If the OS thread
     /// that writes words into the database fails, the next [`Self::commit`] returns the error.
     pub fn add(&mut self, n: i64, text: &str) {
         self.batch.text.push_str(text);

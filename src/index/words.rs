@@ -197,14 +197,15 @@ fn is_unspaced(char: char) -> bool {
         | '\u{20000}'..='\u{323af}')
 }
 
-/// Error of a filter whose words contain no word, such as `€` or `*`. Such words set no condition.
+/// Error of a search filter whose text contains no word, such as `€` or `*`. Such a text sets no
+/// condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{words}` contains no word")]
 pub struct MissingSearchWord {
     words: String,
 }
 
-/// Returns an error if the words of a filter are not empty, but contain no word.
+/// Returns an error if `words`, the text of a search filter, is not empty but contains no word.
 pub fn check_words(words: &str) -> Result<(), MissingSearchWord> {
     if words.is_empty() || match_query(words).is_some() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Verifies the records before a snapshot. A pump that starts from a snapshot begins its work at
-//! once. Meanwhile, a thread in the background verifies the earlier records; this is called the
-//! proof.
+//! once. Meanwhile, an OS thread in the background verifies the earlier records; this
+//! is called the proof.
 //!
 //! The proof verifies the same things as a pump that starts without a snapshot: hash chains, MACs,
 //! checkpoints, the marks outside the journal, and redactions. If the proof fails, the snapshot is
@@ -45,7 +45,7 @@ pub struct ProofProgress {
     /// Whether the background verification has found errors in the journal's table of trees, which
     /// states the last record of each tree. The table must then be written again.
     has_wrong_trees: AtomicBool,
-    /// Whether the operating-system thread that verifies the records before the snapshot has ended.
+    /// Whether the OS thread that verifies the records before the snapshot has ended.
     /// The thread also ends if the verification fails or is stopped.
     has_ended: Mutex<bool>,
     ended: Condvar,
@@ -140,14 +140,15 @@ pub(super) struct ProofClaim {
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the pump changed any of them at its start.
     pub known: ExternalMarks,
-    /// Records with blanked payloads, and records whose redaction was accepted by operators, also
-    /// after the snapshot.
+    /// Records with blanked payloads, and records whose redaction was accepted by operators. Also
+    /// contains the redactions that operators accepted in records after the snapshot.
     pub redactions: RedactedRecords,
     /// Losses of records. Operators have accepted each loss in an action that the journal records.
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The thread that verifies the records before a snapshot. Dropping this value ends the thread.
+/// The OS thread that verifies the records before a snapshot. Dropping this value
+/// ends the thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,

@@ -110,8 +110,8 @@ struct SharedCounts {
     waiting: AtomicU64,
 }
 
-/// A thread that copies the checkpoints of one journal into a directory, and the queue to this
-/// thread.
+/// An OS thread that copies the checkpoints of one journal into a directory, and the
+/// queue to this thread.
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,

@@ -31,7 +31,8 @@ fn way_on(with_key: bool) -> &'static str {
     }
 }
 
-/// Advice to an operator for a lost journal of a partition, which is a copy of its stream.
+/// Advice to an operator for a partition whose journal file is lost. This file is a copy of a
+/// stream.
 const COPIED_AGAIN: &str = "`organism run` copies it again from its stream";
 
 /// The marks that a journal has outside its file, such as its watermark and its checkpoints. A pump
@@ -270,8 +271,9 @@ impl ExternalMarks {
     /// Gives up the records after `last`, the last record of the journal, and returns this loss.
     /// Must be called only if an operator accepts the loss. Removes the watermark from memory if it
     /// names a lost record. If the latest checkpoint covers lost records, replaces it in memory by
-    /// the latest checkpoint of `outside` that covers none. `outside` contains the checkpoints in
-    /// the state directory, and `inside` is the last checkpoint in the journal's file.
+    /// the latest one of `outside`, the checkpoints in the state directory, that covers no lost
+    /// record. Otherwise, if `inside`, the last checkpoint in the journal's file, covers lost
+    /// records, the returned loss names `inside`.
     pub fn give_up(
         &mut self,
         last: Position,

@@ -14,7 +14,8 @@ pub struct InnerCheckpoints {
 }
 
 impl InnerCheckpoints {
-    /// Returns the checkpoints of `lines` after `position`. `lines` must be in order of position.
+    /// Creates the list from those checkpoints in `lines` that come after `position`. `lines` must
+    /// be in ascending order of position.
     pub fn after(position: Position, mut lines: Vec<Checkpoint>) -> Self {
         lines.retain(|line| line.position > position);
         lines.reverse();

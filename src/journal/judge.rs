@@ -41,8 +41,8 @@ pub struct OperatorAcceptance {
 }
 
 /// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. `mend` is the repair of the journal's tables; it contains the lost checkpoints,
-/// which it restores.
+/// or checkpoints. The lost checkpoints are those that `mend`, the repair of the journal's tables,
+/// restores.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }

@@ -279,7 +279,7 @@ pub enum Error {
         flags(*lost)
     )]
     OtherKey { path: String, theirs: KeyId, ours: KeyId, lost: bool },
-    /// Records at the end were changed, or were not written by a pump of this host.
+    /// Records at the end of the journal were changed, or were not written by a pump of this host.
     #[error(
         "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
          of this host wrote them, or they were changed. {}",

@@ -32,9 +32,9 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action; `None` if there is no
-    /// checkpoint at this position. A later checkpoint does not count. Otherwise, a pump with an
-    /// unknown key could record the action without a checkpoint, and the next checkpoint, made by
-    /// another pump, would seem to confirm the action.
+    /// checkpoint at this position. A later checkpoint does not count: a pump with an unknown key
+    /// could record the action without a checkpoint, and the next checkpoint, made by another pump,
+    /// would then seem to confirm the action.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

@@ -58,13 +58,14 @@ pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
 /// Number of records after which a first build of an index commits its work.
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
-/// Number of bytes of texts that a first build of an index collects before it passes them to the
-/// thread that writes words.
+/// Number of bytes of texts that a first build of an index collects before it passes these texts to
+/// the OS thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
 /// Interval at which the first build of an index checks whether it must stop, while it makes the
 /// SQL indexes at its end.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
-/// Maximum batches of texts that a first build of an index queues for the thread that writes words.
+/// Maximum batches of texts that a first build of an index queues for the OS thread that writes
+/// words.
 pub const INDEX_WORD_BATCHES: usize = 64;
 /// Time limit for the exact matching of equal events in two compared threads. Events that are left
 /// after this time are matched only roughly, so equal events may appear as differences.
@@ -89,13 +90,13 @@ pub const INDEX_READERS_KEPT: usize = 8;
 /// Number of items that a query reads first, on the OS thread that runs the query. Only after these
 /// items may the query start threads that read the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Time limit for the first items of a query. If reading them takes longer, further threads read
-/// the other items. Reading the first items from the page cache takes a third of this time.
+/// Time limit for reading the first items of a query. If the limit is exceeded, further OS threads
+/// read the other items. Reading the first items from the page cache takes a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
-/// Minimum number of items for each thread that reads items of a query, because opening the
-/// thread's reader takes as long as reading several items.
+/// Minimum number of items for each OS thread that reads items of a query. Each OS thread must open
+/// its own reader, and that takes as long as reading several items.
 pub const SHARE_ITEMS_MIN: usize = 50;
 /// Time for which the index follower waits for further records of a journal before it adds all of
 /// them to the index in one commit.
@@ -107,8 +108,8 @@ pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
 pub const INDEX_RETRY: Duration = Duration::from_secs(1);
 /// Maximum delay before the index follower tries again after a failure.
 pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Niceness of the index follower's thread. At this niceness, the thread gets about a tenth of a
-/// core while other threads are busy.
+/// Niceness of the index follower. At this niceness, the index follower gets about a tenth of a
+/// core while other OS threads are busy.
 pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 /// Size of an index in bytes up to which the structure of the index is checked before use. In a
 /// larger index, damage is found only when the damaged page is read.

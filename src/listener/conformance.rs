@@ -183,7 +183,8 @@ struct ListenerTrial {
     harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
-    /// The attempt that was delivered last, as descriptions of stray answers name it.
+    /// The attempt that was delivered last, in the form in which reports of stray answers name an
+    /// attempt.
     delivered: Option<String>,
     /// The attempt that the program answered last, in the same form.
     answered: Option<String>,

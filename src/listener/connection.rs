@@ -1,9 +1,8 @@
 //! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! A single thread reads deliveries, handles them and answers. The thread checks for a cancel
-//! message only when the handler requests a check, so no second thread has to wake up for each
-//! delivery.
+//! A single OS thread reads deliveries, handles them and answers. It checks for a cancel message
+//! only when the handler requests a check, so no second OS thread has to wake up for each delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -126,8 +125,9 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Writes the reason why a call has no answer that can be sent, in place of payloads. The pump
-    /// finds a text outside of any payload, and does not retry the call.
+    /// Writes an answer that contains, in place of payloads, the reason why this program cannot
+    /// answer the call. The reason is a text outside of any payload, so the pump refuses the
+    /// answer, and does not retry the call.
     pub fn answer_with_reason(
         &self,
         call: CallId,

@@ -145,9 +145,10 @@ impl Request {
         self.line.heartbeat_fn()()
     }
 
-    /// Sends heartbeats from a second thread until the returned guard is dropped. Sends the first
-    /// one at once, because the time-out may be shorter than the interval. Drop the guard before
-    /// the handler returns, because no heartbeat may follow the answer.
+    /// Sends heartbeats from a second OS thread until the returned guard is dropped. Sends the
+    /// first heartbeat at once, because the time-out may be shorter than the interval of
+    /// heartbeats. Drop the guard before the handler returns, because no heartbeat may follow the
+    /// answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
         let heartbeat: HeartbeatFn = self.line.heartbeat_fn();

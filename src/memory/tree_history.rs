@@ -14,10 +14,11 @@ pub fn tree_with_history(reader: &JournalReader, up_to: Position) -> Result<Vec<
     with_history(reader, records.collect())
 }
 
-/// Adds the history of a fork to `own`, the records of its tree from the first one on. The history
-/// consists of the records of the source, in which the ids of the source are replaced by the ids of
-/// the fork. The messages of reopened calls then occur once, in the history. Returns `own` as it is
-/// if the tree is no fork, or if the fork has no history.
+/// Returns the history of a fork, followed by `own`, the records of the fork's tree from its first
+/// record on. The history consists of the records of the source, in which the ids of the source are
+/// replaced by the ids of the fork. The history already contains the messages of the calls that the
+/// fork reopened, so these messages are removed from `own`. If the tree is no fork, or if the fork
+/// has no history, returns `own` unchanged.
 pub fn with_history(reader: &JournalReader, own: Vec<Record>) -> Result<Vec<Record>, Error> {
     let Some(first) = own.first() else { return Ok(own) };
     // The recursion over forks of forks ends, because a history ends before the record of its fork.

@@ -204,9 +204,9 @@ impl TreeIndex {
     }
 }
 
-/// Checks a record that was just read. Returns the record in `sealed` if its hash is `hash`. This
-/// is the hash that an earlier read found at the same position. Returns an error if the hashes
-/// differ.
+/// Checks a record that was just read. `hash` is the hash that an earlier read found at the same
+/// position. Returns the record in `sealed` if the record still has this hash, and otherwise an
+/// error.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);

@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels that every sample added from now on gets, before the sample's own labels.
+    /// Labels for every sample that is added from now on. They come before the sample's own labels.
     common: Vec<(&'static str, String)>,
 }
 

@@ -86,8 +86,8 @@ impl StopReason {
     }
 
     /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated`
-    /// says whether the provider gave a reason. An unknown reason may state a cut. A provider that
-    /// gave no reason has ended its answer, as far as is known.
+    /// says whether the provider stated a stop reason. A stated reason that this program does not
+    /// know may mean a cut. An answer without a stated reason counts as complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }

@@ -53,9 +53,10 @@ pub trait CallAdmission: Send + Sync {
     /// if the budget is spent. [`Error::NoPump`] if the pump has stopped.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 
-    /// Returns the call's request in the form for `provider`, if this form differs from the form of
-    /// the request that the call got. The forms differ if the conversation contains native calls,
-    /// because only the provider that wrote them gets them as blocks of its API.
+    /// Returns the call's request in the form for `provider`; `None` if the request that was passed
+    /// to the call already has this form. The form depends on the provider if the conversation
+    /// contains native calls: only the provider that wrote a native call gets this call as a block
+    /// of its API.
     fn request_for(&self, provider: &str) -> Option<ModelRequest> {
         let _ = provider;
         None

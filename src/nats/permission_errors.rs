@@ -79,8 +79,8 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 struct SharedErrors {
     who: Arc<str>,
     /// The recent errors, each with its time. Lock: the connection's task adds errors while other
-    /// threads, which wait for a response, search the list. The lock is never held across an await.
-    /// The list stays valid after a panic, because every change is a single method call.
+    /// OS threads, which wait for a response, search the list. The lock is never held across an
+    /// await. The list stays valid after a panic, because every change is a single method call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
     /// Number of errors so far. The number rises only after the error was added to `recent`, so
     /// that a woken task finds the error in `recent`.
@@ -184,9 +184,9 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the permission error that explains a missing response from `subject`. This is either
-    /// a publish to `subject` that was denied at the time `since` or later, or a denied
-    /// subscription to the inbox. Returns `None` if there is no such error.
+    /// Returns the permission error that explains a missing response from `subject`. Such an error
+    /// denies either a publish to `subject`, at the time `since` or later, or the subscription to
+    /// the inbox. Returns `None` if there is no such error.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

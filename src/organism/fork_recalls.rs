@@ -1,5 +1,5 @@
 //! Finds recorded results for the calls of a fork. The results come from the source, which is the
-//! thread that was forked. The search runs outside of the pump's thread.
+//! thread that was forked. The search does not run on the pump's OS thread.
 //!
 //! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
 //! numbered in their order after the fork point, separately in the fork and in the source. A call

@@ -158,8 +158,8 @@ pub enum Error {
          of this host together, and `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// The journal is embedded, so only the machine that wrote it signs it, and the key of another
-    /// machine cannot be trusted.
+    /// The requested repair would trust the key of another machine. This is possible only for a
+    /// journal on JetStream. This journal is embedded, so only the machine that wrote it signs it.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
          --accept-key` accepts another key of this host"
@@ -202,8 +202,8 @@ impl Error {
     }
 }
 
-/// Runs `work` on a thread on which work may block, and returns its result. Returns
-/// [`Error::Stopped`] if `work` panicked, or if the runtime ended before `work` began.
+/// Runs the function `work` on an OS thread that may block, and returns the result of `work`.
+/// Returns [`Error::Stopped`] if `work` panicked, or if the runtime ended before `work` began.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {

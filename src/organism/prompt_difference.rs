@@ -20,7 +20,7 @@ pub enum ComparedSide {
 }
 
 /// Result of a search for the first pair of different prompts in two compared threads. The search
-/// stops at the first difference in something other than a prompt.
+/// ends at the first event in which the threads differ in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first compared pair of different requests. A pair counts as different if its requests
@@ -39,8 +39,9 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. The search stops at the
-/// first difference in something other than a prompt. `rebuild` rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. The search ends at the
+/// first event in which the two compared threads differ in something other than a prompt. `rebuild`
+/// rebuilds the request of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,

@@ -1,5 +1,5 @@
-//! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
-//! partition that it runs.
+//! Runs one pump with its hosts, and stops them. The pump runs on an OS thread of its
+//! own. An organism has one runtime for each partition that it runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(super) enum PumpClockMode {
 
 impl PumpRuntime {
     /// Starts a pump on a journal that `core` has replayed. Stores the texts of the config in the
-    /// journal, then starts the hosts and the pump's thread.
+    /// journal, then starts the hosts and the pump's OS thread.
     pub async fn start(
         config: &Arc<Config>,
         core: ResidentCore,
@@ -348,7 +348,8 @@ fn show_presence(config: &Config) -> Result<HostPresence, Error> {
 }
 
 /// Kills processes that an earlier pump has left running. Otherwise they would run beside the
-/// processes of this pump. Returns the mark of this pump, which writes `journal`.
+/// processes of the present pump. Returns the mark of the present pump, which is the pump that now
+/// writes `journal`.
 fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
     let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
     let ended = end_leftovers(&mark);

@@ -49,8 +49,8 @@ impl AcceptedDamage {
     }
 }
 
-/// Result of a repair: the journal as the repair found it, with the records that the repair
-/// removed.
+/// Result of a repair: the state of the journal before the repair, and the redacted payloads that
+/// the repair accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,

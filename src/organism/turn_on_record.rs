@@ -216,8 +216,8 @@ impl TurnOnRecord {
     }
 
     /// Renders the turn's request with a config. Uses the renderer version and the environment that
-    /// the turn recorded. `provider` is the provider whose native calls the request contains as
-    /// such; `None` for that of the agent's first route.
+    /// the turn recorded. The request has the form for `provider`, or for the agent's first route
+    /// if `provider` is `None`.
     fn render(
         &self,
         config: &Config,

@@ -153,8 +153,8 @@ impl OpenDefinitions {
         open
     }
 
-    /// Returns the definitions of all open runs. Includes runs in trees that the pump has moved
-    /// from memory to the journal's database.
+    /// Returns the definitions of all open runs, including runs in trees that have left the memory
+    /// of the pump.
     ///
     /// # Errors
     ///

@@ -32,7 +32,8 @@ use submission::SubmittedText;
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
-/// The gate of one config: contracts and schemas. Cheap to clone; usable from many threads.
+/// The gate of one config: contracts and schemas. Cheap to clone; usable from many OS
+/// threads.
 #[derive(Clone)]
 pub struct Gate {
     pub contracts: Arc<Contracts>,

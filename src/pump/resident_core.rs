@@ -509,11 +509,11 @@ impl RestingTrees {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts the trees that an eviction could not remove from memory back into the queue. `is_done`
-    /// states that there are no such trees and that all writes to the working file succeeded. If
-    /// `is_done` is false, the next eviction begins only after the number of queued trees and
-    /// client keys has grown by at least half. So the same trees are rarely examined again, even if
-    /// the working file can never be written.
+    /// Puts `trees`, which an eviction could not remove from memory, back into the queue. `is_done`
+    /// states that `trees` is empty and that all writes to the working file succeeded. If `is_done`
+    /// is false, the next eviction begins only after the number of queued trees and client keys has
+    /// grown by at least half. So the same trees are rarely examined again, even if the working
+    /// file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -528,8 +528,8 @@ impl WaitingTrees {
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
     }
 
-    /// Puts the waiting trees that an eviction could not remove from memory back into the queue. If
-    /// `trees` is not empty, delays the next eviction as [`RestingTrees::stay`] does.
+    /// Puts `trees`, which an eviction of waiting trees could not remove from memory, back into the
+    /// queue. If `trees` is not empty, delays the next eviction as [`RestingTrees::stay`] does.
     fn stay(&mut self, trees: Vec<RestingEntry>, limits: ResidencyLimits) {
         let is_done = trees.is_empty();
         self.trees.extend(trees);

@@ -29,10 +29,11 @@ use crate::journal::{
 use crate::limits;
 use crate::thread::{AcceptedLoss, Input};
 
-/// The thread that makes snapshots of one journal. Ends when it is dropped.
+/// The OS thread that makes snapshots of one journal. Dropping this value ends that
+/// thread.
 #[derive(Debug)]
 pub struct SnapshotMaker {
-    /// Queue of checkpoint positions for the thread; `None` once the thread has to end.
+    /// Queue of checkpoint positions for the snapshot maker; `None` once the maker has to end.
     checkpoints: Option<SyncSender<Position>>,
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -150,8 +151,8 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position, and returns the
-    /// position. Returns `None` if the thread must end, or if the journal has no checkpoint at this
-    /// position that was signed with this pump's key.
+    /// position. Returns `None` if `has_to_end` returned true, or if the journal has no checkpoint
+    /// at this position that was signed with this pump's key.
     pub fn make(
         &self,
         position: Position,

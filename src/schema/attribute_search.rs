@@ -13,7 +13,8 @@ use crate::xml::element::Element;
 type ComponentKey<'a> = (&'a str, &'a str);
 
 const ELEMENT: &str = "element";
-/// Kind of simple and of complex types. A schema has no two types of one name.
+/// Kind of simple types and of complex types. One kind is enough for both, because a schema never
+/// gives a simple type and a complex type the same name.
 const TYPE: &str = "type";
 /// Key that stands for every simple type.
 const SIMPLE_TYPE: ComponentKey<'static> = (TYPE, "");
@@ -46,8 +47,8 @@ pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str)
     false
 }
 
-/// A search through the global components that a payload refers to, directly or through others.
-/// Follows each reference once, so that recursive types end the search, too.
+/// A search through the global components that a payload refers to, directly or through other
+/// components. Follows each reference once, so that the search ends even if types are recursive.
 struct AttributeSearch<'a> {
     attribute: &'a str,
     components: HashMap<ComponentKey<'a>, Vec<&'a Element>>,

@@ -1,4 +1,4 @@
-//! The compiled schemas of each operating-system thread. A compiled schema of libxml2 must not be
+//! The compiled schemas of each OS thread. A compiled schema of libxml2 must not be
 //! used on another thread, so each thread compiles its own copies.
 
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ thread_local! {
     static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
-/// Returns the compiled schemas of `bundle` that belong to the present operating-system thread. The
+/// Returns the compiled schemas of `bundle` that belong to the present OS thread. The
 /// first use on a thread compiles them.
 pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
     COMPILED.with_borrow_mut(|all| {

@@ -1,4 +1,5 @@
-//! One schema file that is known to compile, and that validates texts on any thread.
+//! One schema file that is known to compile, and that validates texts on any OS
+//! thread.
 
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
@@ -236,8 +237,8 @@ impl SchemaFile {
             .map_or_else(outline, |texts| texts.outline.get_or_init(outline).clone())
     }
 
-    /// Returns a valid instance of `name`; `None` if no valid instance could be generated. Prefers
-    /// an instance that is short enough for a prompt.
+    /// Returns a valid example of the payload `name`; `None` if no valid example could be
+    /// generated. Prefers an example that is short enough for a prompt.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         let example = || self.new_example(name);
         self.prompt_texts(name)

@@ -1,8 +1,8 @@
 //! The only interface to libxml2, and the only `unsafe` code of the source tree.
 //!
-//! Each thread collects the messages of libxml2 in a bounded list. libxml2 can load only documents
-//! that the caller has passed in before, so it never opens a file or a network address. This module
-//! must not know payload names, error codes or files.
+//! Each OS thread collects the messages of libxml2 in a bounded list. libxml2 can load only
+//! documents that the caller has passed in before, so it never opens a file or a network address.
+//! This module must not know payload names, error codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
 
 mod xpath_evaluation;
@@ -33,11 +33,11 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A parser context. Each thread keeps one context for all its parsing, because creating a context
-/// costs as much as parsing a short text.
+/// A parser context. Each OS thread keeps one context for all its parsing, because creating a
+/// context costs as much as parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Number of bytes that the context may still parse before the thread replaces it. A context
+    /// Number of bytes that the context may still parse before a new context replaces it. A context
     /// keeps every name that it has read, and so needs more and more memory.
     room: usize,
 }
@@ -70,10 +70,10 @@ impl Drop for ParserContext {
 /// the index of the document.
 pub const SCHEME: &str = "organism-schema:";
 
-/// An XML document that libxml2 has parsed. It must stay on the thread that parsed it.
+/// An XML document that libxml2 has parsed. It must stay on the OS thread that parsed it.
 pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
-    /// Marks the type as not `Send`, because a tree of libxml2 must stay on its thread.
+    /// Marks the type as not `Send`, because a tree of libxml2 must stay on its OS thread.
     here: PhantomData<*mut ()>,
 }
 
@@ -155,9 +155,10 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly if it is not given the encoding of the text. Returns true
-/// only for an ASCII text that begins with the start tag of an element. Such a text has no XML
-/// declaration, and libxml2 cannot mistake its first bytes for those of another encoding.
+/// Whether libxml2 reads a text correctly if the caller does not state the encoding of the text.
+/// Returns true only for an ASCII text that begins with the start tag of an element. Such a text
+/// has no XML declaration, and libxml2 cannot mistake its first bytes for those of another
+/// encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -310,8 +311,8 @@ fn handler<T: Copy>() -> T {
 
 type TextHandler = unsafe extern "C" fn(*mut c_void, *const c_char, ...);
 
-/// Returns a handler that ignores texts. libxml2 would print them on standard error. Each of these
-/// errors also reaches [`record_error`].
+/// Returns a handler that ignores the texts of errors, which libxml2 would otherwise print on
+/// standard error. libxml2 also passes each of these errors to [`record_error`].
 fn ignore_text() -> TextHandler {
     type FixedHandler = unsafe extern "C" fn(*mut c_void, *const c_char);
     unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}

@@ -1,7 +1,7 @@
 //! Loads a schema file, with all documents that it includes and imports, as one bundle.
 //!
-//! Documents come only from the folder of the file, from the folders of a catalogue that the config
-//! names, and from the built-in catalogue. A document that cannot be found is a problem of the
+//! Documents come only from the folder of the file, from the folders that the config lists as its
+//! catalogue, and from the built-in catalogue. A document that cannot be found is a problem of the
 //! whole bundle.
 
 use std::collections::HashMap;
@@ -45,8 +45,8 @@ pub struct SchemaBundle {
 }
 
 impl SchemaBundle {
-    /// Loads a schema file. The file may also import from the folders of the catalogue. Returns all
-    /// problems at once.
+    /// Loads a schema file. The file may import documents from its own folder and from the folders
+    /// in `catalogue`. Returns all problems at once.
     pub fn open(path: &Path, catalogue: &[PathBuf]) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
         let real = path.canonicalize().map_err(|error| {
@@ -246,8 +246,8 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// Returns the real path of `location`. Refuses a path outside of the folder and the catalogue,
-    /// however `location` is written.
+    /// Returns the real path of `location`. Refuses a path that is neither in the folder of the
+    /// first document nor in a folder of the catalogue, however `location` is written.
     fn inside(
         &self,
         from: &SchemaDocument,

@@ -55,8 +55,8 @@ use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// The schemas of an organism, by payload name. Cheap to clone and shared by all threads. Each
-/// thread compiles its own copy of each schema at the first use.
+/// The schemas of an organism, by payload name. Cheap to clone and shared by all OS threads. Each
+/// OS thread compiles its own copy of each schema at the first use.
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,

@@ -24,8 +24,8 @@ pub fn check(pattern: &str) -> Result<(), String> {
 struct OpenGroup {
     /// Number of pieces read so far in the current branch of the group.
     pieces: u32,
-    /// Whether the last piece of the current branch may be repeated without an upper limit, by its
-    /// quantifier or by a quantifier inside it.
+    /// Whether the last piece of the current branch may be repeated without an upper limit: by its
+    /// own quantifier, or because the piece is a group with `bare` set.
     endless: bool,
     /// Whether a branch of the group consists of a single piece that may be repeated without an
     /// upper limit, as in `(a*)`. If such a group is itself repeated without an upper limit,

@@ -34,8 +34,8 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Gives each element of a substitution group that has no type of its own the type of the group's
-/// head.
+/// Gives the type of a substitution group's head to each element of the group that has no type of
+/// its own.
 fn inherit_types(model: &mut SchemaModel) {
     let mut open: Vec<QName> = model.substitutes.keys().cloned().collect();
     let mut seen = HashSet::new();
@@ -58,9 +58,9 @@ fn inherit_types(model: &mut SchemaModel) {
     }
 }
 
-/// Returns the documents of a schema that must be read, each with the namespace of its definitions.
-/// Each pair contains the index of a document and a namespace. A document without a namespace of
-/// its own occurs once for each namespace from which it is included.
+/// Returns a pair for each time that a document of a schema must be read: the index of the
+/// document, and the namespace of its definitions. A document without a namespace of its own must
+/// be read once for each namespace from which it is included.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();

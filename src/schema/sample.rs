@@ -196,8 +196,7 @@ fn number(value: &SimpleTypeOutline, usual: &str) -> String {
     if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }
 }
 
-/// Lengthens or shortens `usual` until its length fits the facets of the type. Lengthens it with
-/// `filler`.
+/// Shortens `usual`, or lengthens it with `filler`, until its length fits the facets of the type.
 fn lengthened(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());

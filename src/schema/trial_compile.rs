@@ -2,9 +2,9 @@
 //! crash without harm to this process.
 //!
 //! The child runs a hidden command of this program. The command reads one schema on each line of
-//! its standard input, and writes one verdict on each line of its standard output. A program that
-//! embeds the library may find no `organism` command. It then compiles schemas on a separate thread
-//! of its own, with a time limit but without a memory limit.
+//! its standard input, and writes one verdict on each line of its standard output. If a program
+//! that embeds the library finds no `organism` command, this module compiles schemas on a separate
+//! OS thread of that program, with a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -308,8 +308,8 @@ fn problems_of(
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
-/// Compiles on a new thread of this process. If the compilation takes too long, returns and lets
-/// the thread run on.
+/// Compiles on a new OS thread of this process. If the compilation takes too long, returns an error
+/// and lets the OS thread run on.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (sender, answer) = channel();

@@ -20,7 +20,7 @@ struct ChunkHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
-    /// A part of a message. At least one more part of the message follows.
+    /// A part of a request or a response. At least one more part of it follows.
     #[serde(rename = "part")]
     Part,
     #[serde(rename = "last")]
@@ -33,7 +33,7 @@ pub enum ChunkKind {
     End,
 }
 
-/// Encodes messages as the chunks of one stream, and numbers the chunks.
+/// Encodes requests or responses as the chunks of one stream, and numbers the chunks.
 pub struct ChunkEncoder {
     stream: Uuid,
     next: u64,
@@ -54,7 +54,7 @@ impl ChunkEncoder {
         chunk
     }
 
-    /// Splits one message into chunks.
+    /// Splits one request or one response into chunks.
     pub fn encode_message(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
         let mut parts = message.chunks(limits::SERVICE_CHUNK_BYTES).peekable();
         let mut chunks = Vec::new();
@@ -67,7 +67,7 @@ impl ChunkEncoder {
     }
 }
 
-/// Decodes the chunks of one stream into messages.
+/// Decodes the chunks of one stream into requests or responses.
 #[derive(Default)]
 pub struct ChunkDecoder {
     stream: Option<Uuid>,
@@ -78,12 +78,13 @@ pub struct ChunkDecoder {
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedChunk {
     Message(Vec<u8>),
-    /// The chunk completes no message: more parts of the message follow, or the chunk is a
+    /// The chunk completes no request and no response: more parts follow, or the chunk is a
     /// heartbeat.
     Incomplete,
     End,
     OtherStream,
-    /// An earlier chunk was lost, the message is too long, or the chunk has no valid header.
+    /// An earlier chunk was lost, the request or response is too long, or the chunk has no valid
+    /// header.
     Broken,
 }
 

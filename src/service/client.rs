@@ -62,9 +62,9 @@ impl ServiceClient {
         Self { data: data.to_owned(), transports }
     }
 
-    /// Creates a client of the organism that `socket` reaches, whatever its config is. The client
-    /// learns from the organism how many partitions it has, and so addresses all of them. The
-    /// organism's journals are in `data`.
+    /// Creates a client of the organism that `socket` reaches, whatever the config of this organism
+    /// is. Determines the organism's number of partitions, so that the client can address all
+    /// partitions. The organism's journals are in `data`.
     pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
         // A journal that is not divided has a single pump.
         let is_undivided = data.join(DATABASE).exists();
@@ -287,9 +287,9 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request. Returns [`Error::Lost`] for a refusal that is not
-    /// the answer to the request, because an earlier attempt with a lost response may have been
-    /// carried out, and may be the cause of the refusal.
+    /// Returns the only response to a request. Returns [`Error::Lost`] in place of a refusal that
+    /// may result from an earlier attempt of the request: the pump may have carried out that
+    /// attempt, and its response may have been lost.
     async fn response(
         &self,
         partition: u32,
@@ -423,8 +423,8 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
     }
 }
 
-/// Whether a pump may refuse the request in this way because it has carried out an earlier attempt
-/// of the request.
+/// Whether a pump that has carried out an earlier attempt of `request` may respond with `refusal`
+/// to a further attempt.
 fn may_follow_success(request: &ServiceRequest, refusal: &Refusal) -> bool {
     match refusal.rule {
         RefusalRule::NotSigned | RefusalRule::Busy => true,

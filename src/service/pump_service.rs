@@ -237,12 +237,12 @@ impl PumpService {
         }
     }
 
-    /// Replaces the suggested thread of a submission if the client's key leads to this thread, the
-    /// thread is taken, and the client's keys expire. The thread is taken if the key was used
-    /// before. If the key has expired, the submission is new work and needs a thread of its own. If
-    /// the key has not expired, the pump sends the recorded answer, whatever the suggestion is. The
-    /// new thread is in the same partition, so that later submissions with the key reach the same
-    /// pump.
+    /// Suggests a new thread for a submission if three conditions are met: the id of the suggested
+    /// thread is derived from the client's key, the thread already exists, and the client's keys
+    /// expire. The thread exists if the key was used before. If the key has expired since then, the
+    /// submission is new work and needs a thread of its own. If the key has not expired, the pump
+    /// sends the recorded answer, whatever the suggestion is. The new thread is in the same
+    /// partition, so that later submissions with the key reach the same pump.
     pub async fn replace_taken_thread(
         &self,
         submission: &mut SubmitRequest,

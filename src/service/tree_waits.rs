@@ -185,8 +185,8 @@ impl TreeWatch {
 
     /// Returns a report about a model call that takes long; `None` if no report is due. The first
     /// report about a call is due when the call has been in its present state for
-    /// [`limits::CALL_WAIT_REPORT_AFTER`]. If the state continues, each further report is due after
-    /// four times the time of the previous report.
+    /// [`limits::CALL_WAIT_REPORT_AFTER`]. If the state continues, each further report is due when
+    /// the state has lasted four times as long as when the previous report was due.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

@@ -8,8 +8,8 @@ use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew workflow. A project that starts from this workflow gets its files unchanged,
-/// because these files do not refer to the source tree.
+/// Name of the crew workflow. The files of this workflow do not refer to the source tree, so a
+/// project that starts from the workflow gets them unchanged.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.
@@ -18,7 +18,7 @@ pub struct WorkflowProject {
     pub name: &'static str,
     pub description: &'static str,
     files: &'static [ShippedFile],
-    /// Listener that is written out with the project; `None` if the project needs no listener.
+    /// Listener whose files are written into the project; `None` if the project needs no listener.
     listener: Option<&'static str>,
     /// Pairs of a text in this example and its replacement. They apply in addition to the
     /// replacements that all examples share.

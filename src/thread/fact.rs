@@ -27,8 +27,8 @@ pub enum Opener {
         #[serde(rename = "name")]
         name: ListenerName,
     },
-    /// Another call of a listener opened the call. The two calls are in different threads if the
-    /// listener used `spawn-thread` or `send-to-thread`.
+    /// A listener opened the call while it handled another call, whose id is `call`. The two calls
+    /// are in different threads if the listener used `spawn-thread` or `send-to-thread`.
     #[serde(rename = "call")]
     Call {
         #[serde(rename = "name")]

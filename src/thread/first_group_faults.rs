@@ -49,9 +49,9 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. A
-    /// `thread-result` is no fault: it hands the faults of a leg to the opener of the group. If
-    /// `message` is a `thread-result`, drops the kept faults of this leg.
+    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. If
+    /// `message` is a `thread-result`, drops the kept faults of its leg, because the
+    /// `thread-result` hands these faults to the opener of the group.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {

@@ -56,8 +56,8 @@ pub struct ForkSource {
     pub journal: Option<Uuid>,
 }
 
-/// A thread that a fork takes over from its source. In the fork, it is the fork's root thread or is
-/// beneath it.
+/// A thread that a fork takes over from its source. In the fork, the thread is the fork's root
+/// thread, or is beneath the root thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedThread {
     #[serde(rename = "thread")]

@@ -29,8 +29,8 @@ pub enum ReopenedKind {
     /// applies to calls to listeners other than agents and workflows.
     #[serde(rename = "again")]
     Again,
-    /// The call belongs to a spawned thread that was still running, and ends immediately in the
-    /// fork.
+    /// The call belongs to a spawned thread that was still running at the fork point. In the fork,
+    /// the call ends immediately.
     #[serde(rename = "ended")]
     Ended,
 }

@@ -39,9 +39,9 @@ impl ModelReservation {
 
 /// The reservations of a tree, one for each attempt.
 ///
-/// **Invariant:** `total` is the sum of the reservations in `attempts`. `by_agent` has this sum for
-/// each agent. `by_thread` has two values for each thread: the number of attempts in the thread and
-/// its subthreads, and the sum of their reservations.
+/// **Invariant:** `total` is the sum of the reservations in `attempts`. `by_agent` has the sum of
+/// each agent's reservations. `by_thread` has two values for each thread: the number of attempts in
+/// the thread and its subthreads, and the sum of the reservations of these attempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<ModelReservation>", into = "Vec<ModelReservation>")]
 pub struct TreeReservations {

@@ -198,7 +198,8 @@ pub struct KeptFault {
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
-    /// The listener of the leg; `None` in a snapshot of a program that did not keep it.
+    /// The listener of the leg; `None` if an earlier version of the program wrote the snapshot
+    /// without the listener.
     #[serde(rename = "listener", default, skip_serializing_if = "Option::is_none")]
     pub listener: Option<ListenerName>,
     /// How the leg ended; `None` until it is closed.

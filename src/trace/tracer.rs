@@ -10,7 +10,8 @@ use super::{Span, SpanId, TraceParent};
 use crate::limits;
 use crate::metrics::Counter;
 
-/// Accepts spans from any thread. Cheap to clone. The default tracer is off and drops every span.
+/// Accepts spans from any OS thread. Cheap to clone. The default tracer is off and drops every
+/// span.
 #[derive(Debug, Clone, Default)]
 pub struct SpanTracer(Option<Arc<TracerShared>>);
 

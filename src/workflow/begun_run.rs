@@ -22,8 +22,8 @@ pub(super) struct RunBasis<'a> {
     pub graph: &'a GoalGraph<'a>,
     /// Listeners whose calls must not be repeated after a time-out.
     pub once: &'a HashSet<ListenerName>,
-    /// Data for the undo of earlier runs. If it is `None`, a retry takes over results of goals
-    /// whose calls were undone.
+    /// Data for the undo of earlier runs. With this data, the goals whose calls were undone run
+    /// again in a retry. Without this data, the retry takes over the results of these goals.
     pub undo: Option<UndoSource<'a>>,
     /// Whether the run that begins follows the rules of earlier versions of the program.
     pub has_earlier_rules: bool,

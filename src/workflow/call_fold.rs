@@ -47,8 +47,8 @@ pub struct RunThreads {
     /// requests. Each goal run has the label that was requested for its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the message that requested the thread, and the goal run in
-    /// the thread. `None` before the first thread is open, and after a refusal by the core until
-    /// the next thread is open.
+    /// the thread. `None` before the first thread is open. After the core has refused something,
+    /// also `None` until the next thread is open.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
@@ -68,8 +68,9 @@ pub struct RunThreads {
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
     /// Listeners to which the run must not repeat a call after a time-out, as the run has recorded
-    /// them. The key is the number of the recording message in the thread. A record counts for the
-    /// messages with higher numbers. The messages of a delivery may have another order.
+    /// them. The key is the number, in the thread, of the message with this record. The record
+    /// counts only for messages with higher numbers. A message with a lower number may come after
+    /// the record in a delivery.
     once: BTreeMap<u64, BTreeSet<ListenerName>>,
     /// Whether all goals have ended, and the run has sent its output.
     has_completed: bool,
@@ -217,9 +218,9 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the threads that the run opened, in order, without the first `known` of them. For
-    /// each thread, also returns the number of its goal, or `None` if the thread undoes a call, and
-    /// the number of its attempt. The number of the attempt is correct only while the thread is
-    /// open; otherwise, it is 1.
+    /// each thread, also returns two numbers: the number of its goal, or `None` if the thread
+    /// undoes a call; and a number that is 1 at first and rises with each retry of the goal run.
+    /// The second number is correct only while the thread is open; otherwise, it is 1.
     pub fn threads_after(
         &self,
         known: usize,
@@ -252,8 +253,8 @@ impl<'a> CallFold<'a> {
         self
     }
 
-    /// Sets what is known about the time of the run that does not count. Without it, all time
-    /// counts against the time limit of the run.
+    /// Sets the information about the times that do not count against the time limit of the run.
+    /// Without this information, all time counts.
     #[must_use]
     pub fn with_uncounted(mut self, uncounted: UncountedTimes<'a>) -> Self {
         self.uncounted = uncounted;
@@ -329,9 +330,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run, if the run has reached it at the time of `message` and is
-    /// not over. If it is not known which time does not count, `message` must also be the result of
-    /// a thread that has timed out.
+    /// Returns the time limit of the run, if the run is not over and has reached the limit at the
+    /// time of `message`. If it is unknown which times count, `message` must, in addition, be the
+    /// result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();

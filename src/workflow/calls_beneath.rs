@@ -103,9 +103,10 @@ impl HandedOverAttempts {
     }
 }
 
-/// Returns the calls in `threads` and in the threads beneath them, in the order of the requests.
-/// If `until` is given, reads no records after the one that contains this message. Also returns the
-/// position of the last record that was read. Returns `None` if there is no such record.
+/// Returns the calls in `threads` and in the threads beneath them, in the order of the requests. If
+/// `until` is given, reads no records after the one that contains this message. Also returns the
+/// position of the last record that was read. Returns `None` if no record contains the message
+/// `until`, or if there are no records.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.

@@ -25,8 +25,9 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that two lists name, or a goal that needs a member of a list without being in this
-    /// list. A list contains goals that run only as a part of another goal, such as a loop.
+    /// A goal that two lists name, or a goal that needs a member of a list but is not in this list
+    /// itself. A list belongs to a goal, such as a loop, and contains the goals that run only as a
+    /// part of that goal.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.
@@ -70,8 +71,8 @@ pub struct DefinitionContext<'a> {
     /// Names in the config whose own definitions could not be read. The checks do not report
     /// references to these names.
     pub unread: Vec<String>,
-    /// Whether the config is a stored one. An earlier version of the program may have run it, so
-    /// problems that this version accepted are not reported.
+    /// Whether the config is a stored one. An earlier version of the program may have run such a
+    /// config, so the checks do not report problems that the earlier version accepted.
     pub is_stored: bool,
 }
 

@@ -110,10 +110,10 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended before this goal starts. `None` if the definition does not state
-    /// them. A member of a loop or of a branch then starts after the members before it in the list.
-    /// A goal that is no member of another goal then needs the nearest goal above it in the file
-    /// that is no member either.
+    /// Goals that must have ended before this goal starts. If it is `None`, the place of the goal
+    /// decides. A member of a loop or of a branch starts after the members before it in the list. A
+    /// goal that is no member of another goal starts after the nearest goal above it in the file
+    /// that is also no member.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.

@@ -11,7 +11,8 @@ use crate::xml::element::Element;
 use super::compile::{compile, peers_of};
 use super::definition::{GoalId, WorkflowDefinition};
 
-/// Name of the element with the name of a peer. A definition compiles to one for each peer, sorted.
+/// Name of the element that contains the name of a peer. A compiled definition has one such element
+/// for each peer, sorted by the names.
 const PEER: &str = "peer";
 
 /// One difference between two definitions: a path in their compiled XML, with the value that each
@@ -59,8 +60,9 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
     changes
 }
 
-/// Returns a change for each path at which the named elements that both definitions have are in
-/// another order. The order counts even where both definitions have the same paths.
+/// Compares, at each path, the order of those named elements that both definitions have. Returns a
+/// change for each path at which this order differs. It can differ although both definitions have
+/// the same paths.
 fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<DefinitionChange> {
     let common = |elements: &[String], others: &[String]| {
         let common = elements.iter().filter(|element| others.contains(element));

@@ -75,9 +75,9 @@ pub struct ExpressionReport {
     /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
     /// defines them.
     pub unknown_functions: Vec<String>,
-    /// The beginnings of all paths that start at the root. Each path has up to two entries: the
-    /// name of its first step alone, and the names of its first two steps. The second entry is
-    /// missing if the path has no second step, or if the shape of the first step is not known.
+    /// The beginnings of all paths that start at the root. Each path has one entry with only the
+    /// name of its first step. A path with a second step has another entry with the names of its
+    /// first two steps, unless the shape of the first step is not known.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }

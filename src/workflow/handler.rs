@@ -211,10 +211,10 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns the payload with which the run records its definition, and the listeners to which it
-    /// must not repeat a call after a time-out. Returns `None` if the run has recorded both, or has
-    /// ended since its first outcome. The first `known` messages of the delivery were already part
-    /// of earlier deliveries.
+    /// Returns the payload with which the run records two things: its definition, and the listeners
+    /// to which it must not repeat a call after a time-out. Returns `None` if the run has recorded
+    /// both, or has ended since its first outcome. The first `known` messages of the delivery were
+    /// already part of earlier deliveries.
     fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
         let once = addressed_once(&run.definition, &self.once);
         let is_due = if run.is_recorded {
@@ -281,9 +281,9 @@ impl WorkflowHandler {
         Ok(RunDefinition { digest, definition, is_recorded })
     }
 
-    /// Returns the listeners in the first record of the run: a call to them must not be repeated
-    /// after a time-out. Messages before this record were handled when the same listeners counted.
-    /// Returns `None` if the run has recorded no listeners.
+    /// Returns the listeners to which the run must not repeat a call after a time-out, as the run
+    /// has recorded them first. They count for the messages before this record, too. Returns `None`
+    /// if the run has recorded no listeners.
     fn first_recorded_once(&self, messages: &[Arc<Message>]) -> Option<HashSet<ListenerName>> {
         let first = messages.iter().find_map(|message| recorded_once(message, &self.workflow));
         first.map(|once| once.into_iter().collect())
@@ -385,8 +385,8 @@ impl WorkflowHandler {
 
     /// Builds the payloads of an outcome. Usually, these are the requests of the run, followed by a
     /// `wait` for the next event. If the run has a result, the reply is the only payload. If the
-    /// goals of the run are over, omits the requests for threads of goals. Then, the run undoes its
-    /// calls or has a result.
+    /// goals of the run are over, omits the requests for threads of goals, because the run then
+    /// only undoes its calls or has a result.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,

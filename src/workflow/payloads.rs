@@ -115,9 +115,10 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Makes `value` the content of an element. If `value` has several entries, each entry becomes a
-/// child. The child has the name of the entry and the namespace of the element. Copies of elements
-/// become children as they are, but an `item` of text without a namespace gets that of the element.
+/// Makes `value` the content of `element`. If `value` has several entries, each entry becomes a
+/// child with the name of the entry and the namespace of `element`. Copies of elements become
+/// children as they are, except that an `item` that has only text and no namespace gets the
+/// namespace of `element`.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -157,9 +158,9 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Child of the reply of a failed run. It has the content [`LISTENER`] if a listener chose the code
-/// for its own reply, and the code is also one after which workflows do not retry. A workflow that
-/// gets this reply may retry.
+/// Child of the reply of a failed run. The child has the content [`LISTENER`] if two conditions are
+/// met: a listener chose the failure code for its own reply, and workflows otherwise do not retry
+/// after this code. A workflow that gets a reply with this content may retry.
 const BY: &str = "by";
 const LISTENER: &str = "listener";
 
@@ -167,7 +168,7 @@ fn has_code_of_listener(failure: &GoalFailure) -> bool {
     failure.is_own_code && may_be_final(&failure.code)
 }
 
-/// Whether the reply of a failed run states that a listener chose its code.
+/// Whether `reply`, the reply of a failed run, states that a listener chose the failure code.
 pub fn states_own_code(reply: &Element) -> bool {
     reply.child(BY).is_some_and(|by| by.text().trim() == LISTENER)
 }

@@ -27,8 +27,8 @@ pub enum CompiledFormError {
     NotAnElement,
     #[error("<{element}> has no {part} that this program reads")]
     Unreadable { element: String, part: String },
-    /// The text contains settings that this program does not know; a later program may have written
-    /// it.
+    /// The text contains settings that this program does not know. A newer version of the program
+    /// may have written it.
     #[error("it has a setting that this program does not know")]
     NotCanonical,
 }

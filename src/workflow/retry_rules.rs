@@ -21,8 +21,8 @@ pub(super) struct RetryRules<'a> {
     pub definition: &'a WorkflowDefinition,
     /// The listeners that the run has recorded: a call to them must not be repeated after a
     /// time-out. `None` if the run has recorded no listeners so far, because an earlier version of
-    /// the program began it. Such a run follows the rules of that version until it records them at
-    /// its next delivery.
+    /// the program began it. Such a run follows the rules of that version until it records the
+    /// listeners at its next delivery.
     pub recorded: Option<&'a BTreeSet<ListenerName>>,
     /// The listeners to which the present contracts forbid to repeat a call.
     pub present: &'a HashSet<ListenerName>,
@@ -37,9 +37,9 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl FailedCall<'_> {
-    /// Whether a listener chose the code for its own reply. Any other code is a code of the core or
-    /// of a workflow. The reply of a failed workflow run may state that its code is one of a
-    /// listener.
+    /// Whether a listener chose the failure code for its own reply. Any other code comes from the
+    /// core or from a workflow. The reply of a failed workflow run may state that a listener chose
+    /// the code; then this function also returns true.
     pub fn has_own_code(&self) -> bool {
         let namespace = self.payload.name.namespace();
         let is_of_workflow = namespace.starts_with(WORKFLOW_NAMESPACE);

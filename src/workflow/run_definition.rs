@@ -55,9 +55,10 @@ pub(super) fn recorded_once(
 }
 
 /// Whether the run with these messages follows the rules of earlier versions of the program,
-/// because such a version began it. The first record of such a run names no listeners, or the core
-/// answered the run before it had recorded a definition. `messages` are all messages of the run's
-/// call, in their order.
+/// because such a version began it. The first recorded definition of such a run comes without a
+/// list of listeners, not even an empty one. Or the run has recorded no definition, although the
+/// core has already sent it a message. `messages` are all messages of the run's call, in their
+/// order.
 ///
 /// The recorded calls of a run follow from the rules with which it began, so these rules count for
 /// its whole time.

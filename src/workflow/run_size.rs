@@ -8,7 +8,7 @@ use super::typed_outputs::{agents_of, judges_of};
 
 /// Returns a sentence for each tree limit that a run of `definition` can exceed. `contracts` state
 /// which calls can be undone; each such call may need one more thread. If the run undoes its calls,
-/// [`missing_undo_room`] reports too few children, and this function omits them.
+/// this function omits the limit on children, because [`missing_undo_room`] reports it.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,

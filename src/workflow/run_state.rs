@@ -226,7 +226,8 @@ pub struct RunState {
     /// keys are the number of the goal and the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
     /// Whether the run follows the rules of earlier versions of the program. Such a run takes the
-    /// first of several nodes that `with` selects, and judges a person's answer by its name.
+    /// first of several nodes that `with` selects. It treats a person's answer as a failure if the
+    /// name of the answer is one of the names for failures.
     has_earlier_rules: bool,
     is_over: bool,
 }

@@ -46,7 +46,8 @@ pub struct RunWatch<'a> {
     failed: Option<GoalId>,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
-    /// Whether the request of the run was taken. The state is then `None` if it cannot be computed.
+    /// Whether [`Self::take`] has received the request of the run. If so, and `fold` is `None`, the
+    /// state of the run cannot be computed.
     has_begun: bool,
     /// Messages that the thread had before the run. They are needed only if the run is a retry.
     earlier: Vec<Arc<Message>>,
@@ -126,9 +127,9 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Returns the threads that the run has opened since the last call of this function. For each
-    /// thread, also returns the number of its goal, or `None` if the thread undoes a call, and the
-    /// number of its attempt. The number of the attempt is correct only while the thread is open;
-    /// otherwise, it is 1.
+    /// thread, also returns two numbers: the number of its goal, or `None` if the thread undoes a
+    /// call; and a number that is 1 at first and rises with each retry of the goal run. The second
+    /// number is correct only while the thread is open; otherwise, it is 1.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();
@@ -160,8 +161,8 @@ impl<'a> RunWatch<'a> {
         goals.collect()
     }
 
-    /// Returns the numbers of the goal whose failure ended the run, and of the goals around it that
-    /// were running, which failed with it.
+    /// Returns the number of the goal whose failure ended the run. Also returns the numbers of the
+    /// goals around it, such as loops, that were running and failed because of this failure.
     fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
         let mut failed = HashSet::new();
         let mut at = self.failed.as_ref().and_then(|goal| self.graph.number(goal));

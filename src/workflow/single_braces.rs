@@ -4,8 +4,8 @@
 use super::definition::{GoalForm, GoalTarget, WorkflowDefinition};
 use super::template::{self, PromptPart};
 
-/// Returns a note for each text such as `{input/topic}` in a prompt. The note states that
-/// `{{input/topic}}` would insert the value.
+/// Returns a warning for each text in a prompt that looks like `{input/topic}`. The warning states
+/// that `{{input/topic}}` would insert the value.
 pub fn single_braces(definition: &WorkflowDefinition) -> Vec<String> {
     let prompts = definition.goals.iter().filter_map(|goal| Some((goal, prompt_of(&goal.form)?)));
     let mut notes = Vec::new();

@@ -121,8 +121,8 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Reads the records up to the position `up_to` that `memory` lacks, and adds them to `memory`.
-    /// May wait for the disk.
+    /// Adds to `memory` the records that it lacks up to the position `up_to`. May wait for the
+    /// disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;

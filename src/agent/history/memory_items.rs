@@ -24,9 +24,9 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Requests that were read but have no item yet, because no delivery of their call was reached.
-    /// Each is an index into the list of the thread's messages. A request gets an item at the first
-    /// delivery of its call.
+    /// Requests that have no item yet, because no delivery of their call has been processed. Each
+    /// entry is an index into the list of the thread's messages. A request gets an item at the
+    /// first delivery of its call.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,

@@ -81,8 +81,8 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether the prompt shows a placeholder, because the message does not fit into the context
-    /// window.
+    /// Whether the prompt shows a placeholder in place of the message, because the message does not
+    /// fit into the context window.
     pub left_out: bool,
     /// Identifies the native call whose result this message is: by the `seq` of a turn, and by the
     /// index of the call among the native calls of that turn. `None` if the message is not the

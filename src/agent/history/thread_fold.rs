@@ -44,16 +44,17 @@ pub struct ThreadFold {
     /// reports of refusals. The value identifies the native call: the `seq` of a turn, and the
     /// index of the call among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Messages that report the refusal of a request to the core, which a native call has made. The
-    /// value identifies the native call, as in `results`.
+    /// Messages that report the refusal of a request that a native call made to the core. The value
+    /// identifies the native call, as in `results`.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// The callers of other listeners' `first` groups, by the messages that opened the calls of
-    /// these groups. Empty if the agent does not remember messages between other listeners.
+    /// For each message that opened a call of a `first` group of another listener, the caller of
+    /// the group. In a `first` group, the first reply of a peer becomes the result. Empty if the
+    /// agent does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
     /// Faults of legs of `first` groups, each with the caller of the group. A leg is one of the
     /// caller's calls to the peers of the group.
     leg_faults: ByMessage<ListenerName>,
-    /// Those of `leg_faults` that never counted, because another leg of the group has replied.
+    /// Faults in `leg_faults` that never counted, because another leg of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
     /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
     /// turn, and the index of the action in that turn.
@@ -208,8 +209,8 @@ impl ThreadFold {
     }
 
     /// Notes that the record cancels a message. If the message is a fault of a `first` group, and
-    /// the record also has a reply to the caller of the group, the fault is void. A fault that only
-    /// the end of a call cancels stays valid.
+    /// the record also has a reply to the caller of the group, the fault is void. Without such a
+    /// reply, the fault stays valid: it was cancelled only because a call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));

@@ -66,8 +66,9 @@ fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
     }
 }
 
-/// Returns the listener that gets a reply in `thread`. Returns `None` if the fact is no such reply.
-/// The first reply to a `first` group of calls cancels the faults of the group's other calls.
+/// Returns the recipient of the reply that `fact` records in `thread`. Returns `None` if `fact`
+/// records no reply in this thread. The first reply to a call of a `first` group cancels the faults
+/// of the group's other calls.
 pub(super) fn replied_to<'f>(fact: &'f Fact, thread: &ThreadId) -> Option<&'f ListenerName> {
     let Fact::Accepted { message, .. } = fact else { return None };
     let is_reply = message.kind == MessageKind::Reply && message.thread == *thread;

@@ -259,8 +259,8 @@ impl AgentFinals {
     /// The arguments match the schema that [`AgentFinals::parameters`] returns. If the agent's
     /// reports are JSON, the model may write the report as any JSON value. The function then
     /// converts the report to a string, because a final payload contains its report as text. A
-    /// report that is a string already stays as it is, if the string contains a valid report as
-    /// JSON text, or if no report may be a string.
+    /// report that is already a string stays unchanged in two cases: the string contains a valid
+    /// report as JSON text, or the string itself is not valid as a report.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());

@@ -180,9 +180,10 @@ impl ParsedItems {
         }
     }
 
-    /// Whether a refusal states that the provider cut the model's text off. If the text ends inside
-    /// a broken action, adds this to the refusal of the action. The refusal of an unclosed final
-    /// report stays unchanged.
+    /// If the text ends inside a broken action, adds to the refusal of this action that the
+    /// provider cut the answer off. Adds nothing if a refusal already states the cut, or if the
+    /// action is an unclosed final report. Returns true if the text ends inside a broken action, or
+    /// if a refusal already states the cut.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         if self.states_cut_off {
             return true;

@@ -30,7 +30,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 
 /// Ends the agent's call with the text of a turn. Does nothing if the text is empty, if the model
 /// did not end the answer normally, or if the turn contains an action, a refusal, a finding, or a
-/// note that its schema refuses. HTML such as `<progress value="7"/>` has the name of a note.
+/// note that its schema refuses. Such a note may be meant as HTML: `<progress value="7"/>` is an
+/// element of HTML, and has the name of a note.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

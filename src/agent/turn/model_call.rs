@@ -308,9 +308,9 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model and returns its answer. If the provider rejects the request, and the request
-    /// contains text that the agent wrote in this call, returns a turn without actions instead of
-    /// an error. This turn only gives feedback to the agent. Any other failure is an error.
+    /// Calls the model and returns its answer. If the provider rejects a request that contains
+    /// output of an earlier turn of the agent's open call, returns a turn without actions instead
+    /// of an error. This turn only gives feedback to the agent. Any other failure is an error.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
@@ -323,9 +323,10 @@ impl ModelAgent {
         }
     }
 
-    /// Handles a request that the provider rejected. If the request contains text that the agent
-    /// wrote in this call, returns a turn without actions, which gives feedback to the agent. With
-    /// this feedback, the agent's next request can differ. In any other case, the attempt fails.
+    /// Handles a request that the provider rejected. If the request contains output of an earlier
+    /// turn of the agent's open call, returns a turn without actions, which gives feedback to the
+    /// agent. With this feedback, the agent's next request can differ. In any other case, the
+    /// attempt fails.
     fn rejected(
         &self,
         rendered: &RenderedTurn,

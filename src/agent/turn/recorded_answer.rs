@@ -162,10 +162,11 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digests that the request of the fork's turn can have if the turn had been taken
-    /// in the source: in the form for the provider that answered, and in the form for the agent's
-    /// first route, which earlier versions sent to every provider. `turn` is the corresponding turn
-    /// of the source. Returns no digest if the agent's model lacks the route that answered `turn`.
+    /// Computes the digests that the request of the fork's turn would have in the source: one for
+    /// the request in the form for the provider that answered `turn`, and one for the request in
+    /// the form for the agent's first route, which earlier versions of this program sent to every
+    /// provider. `turn` is the corresponding turn of the source. Returns no digest if the agent's
+    /// model lacks the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// The largest announced lease. It holds for each attempt whose replica has not sent a keep-alive
-/// yet, because any replica may have received the attempt.
+/// The largest lease that a replica has announced. This lease applies to each attempt for which no
+/// replica has sent a keep-alive yet, because any replica may have received such an attempt.
 ///
-/// An idle replica announces its lease only when it connects or is pinged. So a smaller lease alone
-/// does not show that the larger one is out of use: the host first pings the replicas, and forgets
-/// the larger lease if no replica announces it in the time that follows.
+/// An idle replica announces its lease only when it connects or is pinged. So the announcement of a
+/// smaller lease does not show that no replica uses the largest lease any more. The host therefore
+/// pings the replicas, and forgets the largest lease if no replica announces it in the time that
+/// follows.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,
@@ -43,8 +44,8 @@ impl AnnouncedLeases {
         }
     }
 
-    /// Ends a survey whose time has passed. Returns whether the host must ping the replicas, which
-    /// then announce their leases.
+    /// Ends the survey of the replicas' leases if its time has passed. Returns whether the host
+    /// must ping the replicas, which then announce their leases.
     pub fn survey(&mut self, now: Instant) -> bool {
         let Some(survey) = &mut self.survey else { return false };
         if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {

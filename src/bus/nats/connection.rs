@@ -1,6 +1,6 @@
-//! The NATS connection that all listeners of an organism share. The connection has a thread of its
-//! own. On this thread, each listener's host also reads and checks the messages that arrive for the
-//! listener.
+//! The NATS connection that all listeners of an organism share. The connection has an OS thread of
+//! its own. On this OS thread, each listener's host also reads and checks the messages that arrive
+//! for the listener.
 //!
 //! Outbound messages are queued until a flush. If each message were sent alone, each would wake the
 //! connection's thread and the server.

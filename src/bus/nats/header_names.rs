@@ -62,8 +62,8 @@ pub const STREAMS: &str = "Organism-Streams";
 /// Header of a message with a piece of the text that a model writes. Names the part of the answer
 /// to which this piece belongs: `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Number of events that were lost before a piece of a model's text. A header of the message that
-/// carries the piece.
+/// Header of a message with a piece of a model's text: number of events that were lost before this
+/// piece.
 pub const LOST: &str = "Organism-Lost";
 /// Header of a request for the text that models write: token of the requesting pump. The pump's
 /// reply subjects contain the same token.

@@ -40,8 +40,8 @@ pub(super) struct NatsShared {
     pub(super) sink: Arc<dyn Sink>,
     pub(super) runtime: runtime::Handle,
     tokens: TokenPool,
-    /// Attempts in flight. Locked by the pump's thread, which delivers, and by the connection's
-    /// thread, which receives. Never locked during a call of the sink or across an await.
+    /// Attempts in flight. Locked by two OS threads: the pump's, which delivers, and the
+    /// connection's, which receives. Never locked during a call of the sink or across an await.
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,

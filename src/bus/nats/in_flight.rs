@@ -258,8 +258,9 @@ impl InFlightTable {
 
     /// Records the lease that a replica announced; `None` if the announcement contains no lease.
     /// Grants the largest announced lease, from `now` on, to each attempt without a lease. An
-    /// attempt whose replica has sent no keep-alive may be at any replica. So if its lease is
-    /// shorter than the largest lease, it gets the largest lease, counted from its publication.
+    /// attempt whose replica has sent no keep-alive may be at any replica. If such an attempt has a
+    /// lease that is shorter than the largest lease, it gets the largest lease, counted from the
+    /// publication of the attempt.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
         self.leases.announce(lease, now);

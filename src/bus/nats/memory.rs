@@ -24,8 +24,8 @@ use super::tokens::AttemptToken;
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
     /// Calls with messages in the memory of a replica. An answer adds an entry for its call, and
-    /// the next delivery of the call removes the entry. Locked, because one thread handles answers
-    /// and another thread publishes deliveries.
+    /// the next delivery of the call removes the entry. Locked, because one OS thread handles
+    /// answers and another OS thread publishes deliveries.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
     /// The last permission error for a delivery to a replica. It has its own lock, so that reading
     /// permission errors does not delay answers.

@@ -88,8 +88,9 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 }
 
 /// Maps an error code of a listener to a failure. A 4xx code is final, as in HTTP; any other code
-/// allows a retry. With 413 and 422, the kits report that they cannot send the answer of a handler.
-/// The handler has acted, so the request was not refused. On pipes, the same failure is garbage.
+/// allows a retry. The codes 413 and 422 come from a kit that cannot send the answer of a handler.
+/// They become [`AttemptFailure::Garbage`], as on pipes, and not [`AttemptFailure::Refused`],
+/// because the handler has already acted.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {

@@ -17,9 +17,9 @@ use crate::nats::Message;
 
 impl NatsShared {
     /// Checks that an answer names the attempt on whose subject it arrived, and returns the answer.
-    /// If it names another attempt, reports it to the sink as a stray answer and returns `None`. At
-    /// the third stray answer, the attempt has crashed. Further ones are ignored. `bytes` is the
-    /// size of the answer.
+    /// If the answer names another attempt, reports the answer to the sink as a stray answer and
+    /// returns `None`. The third stray answer also ends the attempt as crashed, if the attempt is
+    /// still in flight. Further stray answers are ignored. `bytes` is the size of the answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,

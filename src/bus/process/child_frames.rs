@@ -137,9 +137,10 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Waits for the next event. If the child has written output and a command is also ready,
-    /// returns the output first. Otherwise, the command could hand over the next delivery, and
-    /// earlier output would count as the answer to it. After many frames of one delivery, commands
-    /// come first, so that a child that writes without a pause cannot delay them forever.
+    /// returns the output first. In the other order, the command could hand over the next delivery,
+    /// and the earlier output would count as the answer to that delivery. After many frames of one
+    /// delivery, commands come first, so that a child that writes without a pause cannot delay them
+    /// forever.
     async fn event(&mut self) -> ChildEvent {
         if self.serving.is_some() && self.frames_in_row >= limits::CHILD_FRAMES_IN_ROW_MAX {
             self.frames_in_row = 0;

@@ -1,5 +1,6 @@
-//! Runs a listener's process without a host, for the conformance kit. The kit itself writes the
-//! input of the process, and so decides which bytes the process can read at one time.
+//! Runs a listener's process without a host, for the conformance tests of listeners. The test
+//! itself writes the input of the process, and so decides which bytes the process can read at one
+//! time.
 
 use std::sync::Arc;
 

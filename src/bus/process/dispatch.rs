@@ -46,11 +46,11 @@ struct DispatchState {
     /// Indexes of the idle instances, as a stack. The instance used last is on top, because its
     /// process is warm.
     idle: Vec<usize>,
-    /// For each answered call whose messages a process remembers, the instance of this process. The
-    /// entry is removed when the call's next delivery is handed over. So a retry of that delivery
-    /// finds no entry, and is sent with all messages.
+    /// For each answered call whose messages a process remembers, the instance that runs this
+    /// process. The entry is removed when the call's next delivery is handed over. So a retry of
+    /// that delivery finds no entry, and is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
-    /// Whether the sink has a report that the listener left, and none of its return.
+    /// Whether the sink has a report that the listener left, and no later report of its return.
     has_left: bool,
 }
 
@@ -107,7 +107,8 @@ impl Dispatch {
         self.state().has_left
     }
 
-    /// Reports to the sink that the listener is reachable again, at once or when a child runs.
+    /// Reports to the sink that the listener is reachable again: at once if a process of the
+    /// listener runs, otherwise as soon as one runs.
     pub fn report_return(&self) {
         let is_running = {
             let mut state = self.state();
@@ -304,9 +305,9 @@ pub(super) struct InstanceHandle {
 }
 
 impl InstanceHandle {
-    /// Returns the next delivery for the child. If no delivery is ready, marks the instance as idle
-    /// and returns `None`. An idle instance gets [`InstanceCommand::Deliver`] as soon as a delivery
-    /// is in its mailbox.
+    /// Returns the next delivery for the process of this instance. If no delivery is ready, marks
+    /// the instance as idle and returns `None`. An idle instance gets [`InstanceCommand::Deliver`]
+    /// as soon as a delivery is in its mailbox.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.instance);
@@ -320,23 +321,24 @@ impl InstanceHandle {
         next
     }
 
-    /// Returns the number of messages at the beginning of this delivery that the child remembers,
-    /// which is at least 1. Returns `None` if the child must get all messages.
+    /// Returns the number of messages at the beginning of this delivery that the process of this
+    /// instance remembers. The number is at least 1. Returns `None` if the process must get all
+    /// messages.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records which messages of the call the child of this instance remembers: those that `mark`
+    /// Records which messages of the call the process of this instance remembers: those that `mark`
     /// identifies.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child of this instance as gone. If the mailbox contains a delivery and another
-    /// instance is idle, moves the delivery to that instance. Returns whether this instance must
-    /// end.
+    /// Marks the process of this instance as ended. If the mailbox contains a delivery and another
+    /// instance is idle, moves the delivery to that instance. Returns whether this instance itself
+    /// must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -382,8 +384,8 @@ impl InstanceHandle {
         }
     }
 
-    /// Reports the end of the child's delivery. Marks the instance as free before the report,
-    /// because the pump may immediately hand over the next delivery.
+    /// Reports the end of the delivery that this instance served. Marks the instance as free before
+    /// the report, because the pump may immediately hand over the next delivery.
     pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, AttemptFailure>) {
         if let Some(instance) = self.dispatch.state().instances.get_mut(self.instance) {
             instance.serving = None;
@@ -399,8 +401,8 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks this instance's child as running. If the listener had left, also reports to the sink
-    /// that the listener is reachable again.
+    /// Marks the process of this instance as running. If the listener had left, also reports to the
+    /// sink that the listener is reachable again.
     pub fn up(&self) {
         let has_returned = {
             let mut state = self.dispatch.state();

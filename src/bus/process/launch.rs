@@ -1,5 +1,5 @@
-//! Starts child processes on one permanent thread. A launcher program ensures that each child ends
-//! when this process ends.
+//! Starts child processes on one permanent OS thread. A launcher program ensures that each child
+//! ends when this process ends.
 //!
 //! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. The launcher
 //! first requests a death signal from the kernel, so that the kernel kills the launcher when its
@@ -139,8 +139,8 @@ pub fn spawn_piped(
 
 type LaunchJob = Box<dyn FnOnce() + Send>;
 
-/// Runs `start` on the permanent thread that starts all children. `start` can use the Tokio runtime
-/// of the caller.
+/// Runs `start` on the permanent OS thread that starts all children. `start` can use the Tokio
+/// runtime of the caller.
 ///
 /// A permanent thread is necessary, because the kernel sends a child the death signal when the
 /// *thread* that started the child ends, even if the process continues. A thread of a runtime may

@@ -115,8 +115,9 @@ fn note_program(program: &str) {
     }
 }
 
-/// Line of a config with which a listener in Python finds the kit. `DIR` stands for the directory
-/// of the kit, which Python looks up relative to the directory of the config.
+/// Line of a config that lets a listener in Python import the kit, which is the library for writing
+/// listeners. `DIR` stands for the kit's directory. Python resolves a relative directory against
+/// the directory of the config.
 const KIT_LINE: &str = "env = { PYTHONPATH = \"DIR\" }\n";
 
 /// Returns the lines that a config needs for the listener, or for a listener that uses the kit.

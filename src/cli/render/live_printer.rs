@@ -7,7 +7,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 use super::{RenderOutput, clean, columns};
 
 /// Printer of live events: the states of model calls, and the text of answers while the text
-/// streams. When the text of another answer begins, first prints a line with the name of the agent.
+/// streams. Prints a line with the name of the agent before the text of an answer begins, and again
+/// after other output has interrupted this text.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.

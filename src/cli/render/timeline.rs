@@ -43,9 +43,9 @@ pub struct ThreadPart {
 }
 
 impl ThreadPart {
-    /// Returns the options of `organism thread` that select this part, each after a space. A time
-    /// that was stated as a duration before now becomes a fixed time, so that later commands show
-    /// the same state.
+    /// Returns the options with which `organism thread` shows this part of a thread. Each option
+    /// follows a space. A time that was stated as a duration before now becomes a fixed time, so
+    /// that a later command with these options shows the same state.
     fn options(&self) -> String {
         let mut options = match self.at {
             Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
@@ -99,8 +99,8 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Cuts a time in RFC 3339 and UTC to whole seconds. The result states its zone, so that it selects
-/// the same second as an option on every machine.
+/// Cuts a time in RFC 3339 and UTC to whole seconds. The result ends with the zone `Z`, so an
+/// option with this value means the same second on every machine.
 pub fn second_of(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
@@ -112,7 +112,8 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Options with which a command shows the same part of the thread. Each option follows a space.
+    /// Options with which `organism thread` shows the same part of the thread as this page. Each
+    /// option follows a space.
     options: String,
     /// Position and id of the present event, which are still to be written on the line beneath the
     /// event's heading. `None` if they are already written, or if ids are not shown.

@@ -20,8 +20,8 @@ pub fn clean(text: &str) -> String {
 }
 
 /// Shows the code point of each character that a screen would interpret, reorder or hide. Keeps
-/// tabs and line breaks. Returns a text without such characters unchanged, even if code points
-/// already stand in it.
+/// tabs and line breaks. Returns a text without such characters unchanged, even a text in which
+/// they were already replaced by code points.
 pub fn show_hidden(text: &str) -> Cow<'_, str> {
     if hidden(text) == 0 { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) }
 }

@@ -13,12 +13,12 @@ use crate::organism::repair_stream::{
     AcceptedPartition, PartitionRepair, accept_stream_damage, repair_stream,
 };
 
-/// The side that a repair keeps if a JetStream stream and this host's copy of the stream, its
-/// projection, differ.
+/// The side that a repair keeps if a JetStream stream differs from this host's projection, which is
+/// the host's copy of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
-    /// Publish again the records that this host's projection, its copy of the stream, has and the
-    /// stream lacks.
+    /// Publish again the records that the stream lacks, from this host's projection (its copy of
+    /// the stream).
     Projection,
     /// Keep the stream as it is, and move this host's projection aside.
     Stream,
@@ -86,8 +86,9 @@ pub fn accept(
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC of
-/// an earlier key of this host is no damage: it counts as the MAC of another host.
+/// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC
+/// that this host made with an earlier key is no damage, because it is treated like a MAC of
+/// another host.
 fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     if accepted.key {
         "no such damage to accept; nothing was recorded. A new key of this host needs no repair on \

@@ -79,9 +79,9 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
 }
 
 /// The requests that a filter selects in all journals, page by page. A page has the requests of one
-/// journal, the oldest ones first. Each request is on one page, even if it cannot be retried and so
-/// matches the filter again. Requests that are recorded after the first page of their journal was
-/// read are on no page.
+/// journal, the oldest ones first. Each request is on exactly one page, even if it still matches
+/// the filter after the command has handled it. Requests that are recorded after the first page of
+/// their journal was read are on no page.
 pub struct MatchingPages {
     filter: RetryFilter,
     /// Maximum number of requests on a page.

@@ -26,7 +26,8 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// Returns the directory of the journal that contains the run. Each partition has its own.
+    /// Returns the directory of the journal that contains the run. If the organism has several
+    /// partitions, this is the journal of the run's partition.
     pub fn data(&self) -> &Path {
         self.reader.data()
     }

@@ -91,9 +91,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(show_run(config, &definition, None, submission, output))
 }
 
-/// Checks the given values of a dry run against the schema of the workflow's input. The stand-ins
-/// of the other inputs are replaced by values of an example, which are valid. Checks nothing if the
-/// payload of the workflow comes from a schema file, because its parts may exclude each other.
+/// Checks the values that are given for a dry run against the schema of the workflow's input. For
+/// inputs without a given value, uses the values of a valid example in place of the placeholders.
+/// Checks nothing if a schema file declares the workflow's payload, because the example may contain
+/// elements that exclude the given ones.
 fn check_given(
     schemas: &Schemas,
     definition: &WorkflowDefinition,

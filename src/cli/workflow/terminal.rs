@@ -1,5 +1,5 @@
-//! A block of lines that is redrawn in place at the bottom of a terminal's screen. What the log
-//! writes stands above the block.
+//! A block of lines at the bottom of a terminal's screen. The block is redrawn in place, and the
+//! log is written above it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -93,8 +93,9 @@ impl RedrawnBlock {
         up + "\x1b[J"
     }
 
-    /// Returns the text that moves the cursor up to the first of the lines. Counts the rows again
-    /// each time: if the terminal has become narrower, it has wrapped long lines into several rows.
+    /// Returns the control sequence that moves the cursor to the first line of the block. Counts
+    /// the rows of the block each time, because a terminal that has become narrower wraps long
+    /// lines into several rows.
     fn up(&self, columns_now: usize) -> String {
         let widths = self.lines.iter().map(|line| columns(&plain(line)));
         let rows: usize = widths.map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();

@@ -41,8 +41,8 @@ pub struct CaseExpectations {
     pub failed: Option<FailureClaim>,
     /// Goals, each with the state that the goal must have at the end of the run.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Claims about the documents that agents get as their tasks. An agent gets its document in a
-    /// call. The claims are grouped by the path of this call.
+    /// Claims about the documents that agents get as their tasks. The claims are grouped by the
+    /// path of the call in which an agent gets its document.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. The claims are grouped by the paths of the calls.
     pub payloads: Vec<PathClaims>,

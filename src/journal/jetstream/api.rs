@@ -24,7 +24,8 @@ pub mod code {
     /// General code of servers that do not serve a request now, but may serve it later. Reasons are
     /// an election of the cluster's leader, and an account for which JetStream is disabled.
     pub const UNAVAILABLE: u32 = 503;
-    /// Error code of a server that is no longer the leader. Its general code is another one.
+    /// Error code of a server that is no longer the leader. The general code in the same response
+    /// is not [`UNAVAILABLE`].
     pub const NOT_LEADER: u32 = 10_009;
     /// Error codes from accounts, servers and streams that have reached their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
@@ -99,8 +100,8 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers that keep a stream. The response of a single server without a cluster lacks this
-/// part.
+/// The servers that keep a stream. The response of a single server without a cluster does not name
+/// them.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]

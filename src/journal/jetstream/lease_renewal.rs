@@ -1,5 +1,5 @@
-//! Lease renewal: a thread beside the pump that renews the pump's lease, and releases the lease at
-//! the end.
+//! Lease renewal: an OS thread beside the pump that renews the pump's lease, and
+//! releases the lease at the end.
 //!
 //! The monitor of the stream runs on another thread, so that a slow check of the stream delays no
 //! renewal.

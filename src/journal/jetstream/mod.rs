@@ -149,7 +149,7 @@ impl StreamJournal {
     }
 
     /// Returns a handle with which the next holder of the lease can be set. The handle stays valid
-    /// after this journal was moved to another thread.
+    /// after this journal was moved to another OS thread.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

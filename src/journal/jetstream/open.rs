@@ -36,8 +36,8 @@ impl StreamJournal {
     /// outside the journal.
     ///
     /// Waits for servers that do not answer, such as during an election. Returns
-    /// [`Error::StreamShorter`] if acknowledged records are missing, or the whole stream that
-    /// contained them. Returns [`Error::StreamForked`] if the stream has other records in place of
+    /// [`Error::StreamShorter`] if acknowledged records, or the whole stream that contained them,
+    /// are missing. Returns [`Error::StreamForked`] if the stream has other records in place of
     /// acknowledged ones, [`Error::Broken`] if a message was removed or damaged, and
     /// [`Error::UnsafeServer`] if the stream could lose records.
     pub fn open(
@@ -64,8 +64,9 @@ impl StreamJournal {
 
     /// Opens the journal as [`StreamJournal::open_as`] does, and rebuilds the pump's state with
     /// `recovery`. If `recovery` can restore the state from the snapshot of the projection, replays
-    /// only the later records; a background thread verifies the earlier records while the pump
-    /// runs. If the operator accepts damage, deletes the snapshot and replays every record.
+    /// only the records after the snapshot; a background thread verifies the records before it
+    /// while the pump runs. If the operator accepts damage, deletes the snapshot and replays every
+    /// record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,

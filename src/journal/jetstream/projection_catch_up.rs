@@ -19,10 +19,10 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream. The later messages
-/// may begin with records that the projection already has. The second value is the position of the
-/// last of these records, or 0 if no record is repeated. Returns an error if the stream is shorter
-/// than the projection, or if the two have different records at some position.
+/// Returns the message after which the projection continues to read the stream. The messages that
+/// follow it may begin with records that the projection already has. The second value is the
+/// position of the last of these records, or 0 if no record is repeated. Returns an error if the
+/// stream is shorter than the projection, or if the two have different records at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

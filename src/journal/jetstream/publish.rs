@@ -47,8 +47,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The last attempt to publish. The first number is that of the message after which this pump
-    /// tried to publish. The second is the number of retries after the same message.
+    /// The last attempt to publish, as two numbers: the number of the message directly after which
+    /// this pump tried to append, and the number of its retries at the same place.
     retries: Cell<(u64, u32)>,
 }
 

@@ -206,9 +206,9 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Verifies that the stream has every record that the state directory, the copied checkpoints
-    /// or the lease name. Called on a host without a projection, which cannot publish the records
-    /// that the stream lacks.
+    /// Verifies that the stream has every record that is named in the state directory, in the
+    /// copied checkpoints or in the lease. Called on a host without a projection, which cannot
+    /// publish the records that the stream lacks.
     fn check_without_projection(&self) -> Result<(), Error> {
         let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
         let known = known.max(self.shown_outside()?);

@@ -43,8 +43,8 @@ struct StreamMonitor {
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// Takes the result of one check: a problem, or `None`. Returns the problem only if all checks
-    /// since [`limits::STREAM_GONE_AFTER`] ago have found a problem. Otherwise, returns `None`.
+    /// Takes the result of one check: a problem, or `None`. Returns the problem if all checks have
+    /// found a problem for at least [`limits::STREAM_GONE_AFTER`]. Otherwise, returns `None`.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
             self.0 = None;

@@ -33,8 +33,8 @@ fn canonical(data: &Path) -> Option<PathBuf> {
     data.canonicalize().ok().or_else(beneath_parent)
 }
 
-/// Notes in the state directory that a pump writes `journal` in `data`. Does not write a note that
-/// is already there, so that this needs no room on the disk.
+/// Notes in the state directory that a pump writes `journal` in `data`. If the same note is already
+/// there, writes nothing, and so needs no room on the disk.
 pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {
     if noted_journal(data, state) == Some(journal) {
         return Ok(());

@@ -253,9 +253,9 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Moves the contents of a long write-ahead log into the file. A thread beside the writer moves
-    /// most of the log. Then the writer moves the short rest, so that SQLite writes the log from
-    /// its beginning again.
+    /// Moves the contents of a long write-ahead log into the file. An OS thread
+    /// beside the writer moves most of the log. Then the writer moves the short rest, so that
+    /// SQLite writes the log from its beginning again.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

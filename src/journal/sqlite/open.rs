@@ -53,9 +53,9 @@ pub struct LockedJournalDir {
 }
 
 /// Locks a directory with the journals of several partitions, and creates their common signing key
-/// if it is missing. Also locks the state directory. The names of its files contain only the
-/// journal and not the process, so another process that follows the same journals with this state
-/// directory would overwrite these files.
+/// if it is missing. Also locks the state directory: the names of the files in it depend only on
+/// the journal, so if another process followed the same journals with this state directory, it
+/// would overwrite the files of this process.
 pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
     make(data)?;
     make(state)?;

@@ -215,9 +215,9 @@ impl CatchingUp {
     }
 
     /// Appends the items `taken` of the stream in one commit. Also stores `epoch`, the epoch of the
-    /// pump that wrote the items: a process that starts later does not read these items again, and
-    /// takes the epoch from the projection. `judge` runs before anything is written, and may refuse
-    /// the items.
+    /// pump that wrote the items, because a process that starts later takes the epoch from the
+    /// projection, and does not read these items again. `judge` runs before anything is written,
+    /// and may refuse the items.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

@@ -368,8 +368,9 @@ impl JournalReader {
         self.check_sound("PRAGMA quick_check(1)")
     }
 
-    /// Verifies that SQLite can write the file, by the write version in the file's header. SQLite
-    /// reads a file with a later write version, but refuses every write to it.
+    /// Verifies that SQLite can write the file: the write version in the file's header must not be
+    /// above `WRITE_VERSION_MAX`. SQLite reads a file with a higher write version, but refuses
+    /// every write to it.
     pub(super) fn check_write_version(&self) -> Result<(), Error> {
         let path = self.data().join(DATABASE);
         let mut header = [0; WRITE_VERSION_OFFSET + 1];

@@ -165,8 +165,8 @@ fn keep_aside(
     Ok(path)
 }
 
-/// Creates a new file that only its owner may read: `stem.jsonl`, or the first unused name of
-/// `stem-2.jsonl` and so on.
+/// Creates a new file that only its owner may read. The name of the file is `stem.jsonl` or, if
+/// this name is used, the first unused one of `stem-2.jsonl`, `stem-3.jsonl` and so on.
 fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
     let name = |number: u32| match number {
         1 => format!("{}.jsonl", stem.display()),

@@ -4,8 +4,9 @@
 //!
 //! The states are in a working file of the pump, which is a temporary database. One of the
 //! databases of a snapshot has the same form. After a pump has started from a snapshot, its store
-//! reads that database in place, and writes all states to a new working file. If both contain a
-//! state of the same name, the state in the working file is the valid one.
+//! reads that database in place and never writes to it. The store writes states only to a new
+//! working file. If both contain a state of the same name, the state in the working file is the
+//! valid one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -152,9 +153,9 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens a store with the states in `db` and, if there is a `base`, in this read-only database.
-    /// If there is a `base`, `db` must be empty, because this function reads the stored names only
-    /// from `base`.
+    /// Opens a store with the states in `db`. If there is a `base`, which is a read-only database,
+    /// the store also reads the states in `base`. In this case, `db` must be empty, because this
+    /// function reads the stored names only from `base`.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;

@@ -1,5 +1,5 @@
-//! Reads all records in order, quickly: several threads read, parse and check chunks, and the
-//! caller's thread checks that each record follows from the record before it.
+//! Reads all records in order, quickly: several OS threads read, parse and check chunks, and the
+//! caller's OS thread checks that each record follows from the record before it.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,8 +15,8 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// The records of one chunk, or the error of reading them. The function `prepare` of the scan has
-/// converted each record.
+/// The records of one chunk, each converted by the function `prepare` of the scan; or the error
+/// that occurred when the chunk was read.
 type Chunk<T> = Result<Vec<T>, Error>;
 
 /// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
@@ -38,9 +38,9 @@ pub fn scan(
     in_order(data, first, last, |sealed| sealed, &mut take)
 }
 
-/// Scans as [`scan`] does, but on one thread and chunk by chunk, so that it hardly disturbs a
-/// running pump. Before each chunk, calls `is_stopped`; if it returns true, ends early and returns
-/// false.
+/// Scans as [`scan`] does, but on one OS thread and chunk by chunk, so that the scan hardly
+/// disturbs a running pump. Calls `is_stopped` before each chunk. Once `is_stopped` returns true,
+/// the scan ends early and returns false.
 pub fn scan_alone(
     data: &Path,
     last: Position,
@@ -65,9 +65,9 @@ pub fn scan_alone(
     Ok(true)
 }
 
-/// Passes the records from `first` to `last` to `take`, in order and in chunks. Several threads
-/// read the records and apply `prepare` to each. Each record is verified by itself; whether it
-/// follows from the records before it is not verified.
+/// Passes the records from `first` to `last` to `take`, in order and in chunks. Several OS threads
+/// read the records and apply `prepare` to each. Verifies each record by itself, but not whether
+/// the record follows from the records before it.
 pub fn in_order<T: Send, E: From<Error>>(
     data: &Path,
     first: Position,

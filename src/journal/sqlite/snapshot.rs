@@ -44,8 +44,8 @@ const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
 const HEADS_DRAFT: &str = "snapshot-heads.new";
-/// Files that may remain from an earlier version of this program: a start of that version made
-/// them, and was killed.
+/// Files that an earlier version of this program made at its start. They remain if that program was
+/// killed.
 const EARLIER_COPIES: [&str; 2] = ["snapshot.copy", "snapshot-heads.copy"];
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
@@ -120,8 +120,8 @@ struct SnapshotHeader {
 }
 
 /// The state directory with the snapshots of one journal, and the values that a usable snapshot
-/// must match: the host's key, the journal, and the version of the core. The rules of the core
-/// compute the pump's state.
+/// must match: the host's key, the journal, and the version of the core, whose rules compute the
+/// pump's state.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,

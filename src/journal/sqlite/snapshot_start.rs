@@ -98,10 +98,9 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts a background thread that verifies the records up to the snapshot from which the
-    /// journal was opened. `claim` is the input of the verification. An action after the snapshot
-    /// may accept damage before the snapshot. So this function adds to `claim` all losses and
-    /// redactions that operators have accepted: losses from `known`, and redactions from
-    /// `redactions`.
+    /// journal was opened. `claim` is the input of the verification, still without accepted losses
+    /// and redactions. This function adds all losses in `known` and all redactions in `redactions`.
+    /// Operators may have accepted some of them in actions that were recorded after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -1,5 +1,6 @@
-//! Runs WAL checkpoints of SQLite: moves the write-ahead log into the journal file on a thread
-//! beside the writer, so that the pump can continue.
+//! Runs WAL checkpoints of SQLite, which move the write-ahead log into the journal file. An OS
+//! thread beside the writer moves most of the log, so that the pump can continue meanwhile. The
+//! writer itself then moves the short rest, or the whole log if no OS thread can be created.
 //!
 //! SQLite's automatic checkpoints are off, because SQLite does not report if such a checkpoint
 //! fails to sync. This module must not know records.
@@ -41,7 +42,8 @@ impl WalCheckpointer {
         self.moving.is_some()
     }
 
-    /// Starts a WAL checkpoint on a new thread. Does nothing if the thread cannot be created.
+    /// Starts a WAL checkpoint on a new OS thread. Does nothing if this OS thread cannot be
+    /// created.
     pub fn begin(&mut self) {
         // Ordering rule: the thread has its own connection. On the writer's connection, each commit
         // would wait for the checkpoint.

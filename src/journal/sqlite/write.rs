@@ -61,8 +61,9 @@ pub fn failed(error: rusqlite::Error) -> Error {
     failed_while("writing to the journal")(error)
 }
 
-/// Returns a function that maps an error of SQLite. A full disk becomes [`Error::Full`]. Any other
-/// error names the work during which it occurred, `context`.
+/// Returns a function that converts an error of SQLite into an [`Error`]. A full disk becomes
+/// [`Error::Full`]. Every other error gets the description `context`, which names the work during
+/// which the error occurred.
 pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
     move |error| {
         if is_disk_full(&error) {

@@ -1,6 +1,6 @@
 //! Checks a program directly on its pipes, without the host that delivers calls in an organism. The
-//! kit decides how many bytes the program can read at a time. So no result depends on whether the
-//! kit or the program is faster.
+//! conformance kit decides how many bytes the program can read at a time. So no result depends on
+//! whether the conformance kit or the program is faster.
 
 use std::time::Duration;
 

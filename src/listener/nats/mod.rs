@@ -1,7 +1,7 @@
-//! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and the
-//! serving thread handles one after another. While the queue is empty, the serving thread also
-//! drives the connection: it sends and receives the messages. While a handler runs, a second thread
-//! drives the connection, so that announcements and keep-alives continue.
+//! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and one OS
+//! thread, the serving thread, handles one delivery after another. While the queue is empty, the
+//! serving thread also drives the connection: it sends and receives the messages. While a handler
+//! runs, a second OS thread drives the connection, so that announcements and keep-alives continue.
 
 mod delivery;
 mod endpoint;

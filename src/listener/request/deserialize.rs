@@ -68,8 +68,9 @@ fn is_own<P: TypedPayload>(name: &QName) -> bool {
         || P::IMPORTED_NAMESPACES.iter().any(is_imported)
 }
 
-/// Whether an attribute may be a field of the type `P`. The deserializer itself handles `xsi:nil`,
-/// and passes attributes such as `xml:lang` with their prefix.
+/// Whether an attribute may be a field of the type `P`. Also true for `xsi:nil`, which the
+/// deserializer itself handles, and for attributes such as `xml:lang`, which become fields whose
+/// names contain the prefix `xml:`.
 fn is_own_attribute<P: TypedPayload>(name: &QName) -> bool {
     match name.namespace() {
         XML_NAMESPACE => true,

@@ -79,8 +79,9 @@ pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
     /// Input from the first event of the last call's block; `None` if later events of the block
-    /// contained the input. The call gets this input once it is clear that its block was not cut
-    /// short. An input that is not empty is whole.
+    /// contained the input. If this input is empty, the call gets it only once it is clear that the
+    /// block was not cut short: the first event also states an empty input if later events contain
+    /// the input.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,

@@ -257,8 +257,7 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
 }
 
 /// The text and the calls of an answer, which are written to `parts` piece by piece. `texts_taken`
-/// states how much of the text `parts` already contains, and `calls_taken` states how many of the
-/// calls.
+/// and `calls_taken` state how much of the text, and how many of the calls, are already written.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,

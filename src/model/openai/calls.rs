@@ -63,13 +63,19 @@ struct PartialCall {
 }
 
 impl PartialCall {
-    /// Whether the piece begins another call, although it has the index of this one or no index.
-    /// Different ids prove it. The same id and the same index prove the contrary. Otherwise, the
-    /// name in the piece decides, because some servers give all calls the same index and no id, or
-    /// the same id and no index. A different name proves it, unless the arguments of this call are
-    /// incomplete. The same name proves it only with arguments, and only if this call has complete
-    /// arguments. `has_arguments` says whether the piece contains a part of the arguments that is
-    /// more than white space.
+    /// Whether the piece begins another call, although it has the index of this call or no index.
+    ///
+    /// - A piece with another id begins another call, unless the piece has an index and this call
+    ///   has no id yet.
+    /// - A piece with the same id and an index continues this call.
+    /// - Otherwise the name decides, because some servers give all calls the same index and no id,
+    ///   or the same id and no index. A piece with another name begins another call, unless the
+    ///   arguments of this call are incomplete. A piece with the same name begins another call only
+    ///   if the piece contains arguments and the arguments of this call are complete. The piece
+    ///   continues this call if one of the two has no name, or if `repeats_name` is true.
+    ///
+    /// `has_arguments` says whether the piece contains a part of the arguments that is more than
+    /// white space.
     fn is_followed_by(&self, piece: &CallDelta<'_>, has_arguments: bool) -> bool {
         let Self { call, repeats_name, .. } = self;
         let id = piece.id();
@@ -148,9 +154,9 @@ impl CallAssembler {
         Ok(growing)
     }
 
-    /// Returns the place of the call that the piece continues: the last call with the same index.
-    /// For a piece without an index, this is the last call. Returns `None` if the piece begins a
-    /// new call.
+    /// Returns the place of the call that the piece continues: the last call with the index of the
+    /// piece, or simply the last call if the piece has no index. Returns `None` if the piece begins
+    /// a new call.
     fn continued(&self, piece: &CallDelta<'_>, place: usize, has_arguments: bool) -> Option<usize> {
         let at = match piece.index() {
             Some(index) => self.0.iter().rposition(|known| known.index == index)?,

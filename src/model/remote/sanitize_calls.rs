@@ -27,7 +27,8 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
 }
 
 /// Returns the arguments of the call as a JSON object. Wraps any other value in an object. Empty
-/// arguments are only in prompts of early versions of the renderer, which must not change.
+/// arguments are wrapped, too: they occur only in prompts of early versions of the renderer, and
+/// the requests for these prompts must not change.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))

@@ -217,8 +217,8 @@ impl CallAttempts<'_> {
         self.last = Some(error);
     }
 
-    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, because it
-    /// must not count as time without progress.
+    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that
+    /// the wait does not count as time without progress.
     async fn permit<'r>(&mut self, limiter: &'r RateLimiter) -> CallPermit<'r> {
         let answer = u64::from(self.request.answer_bound().unwrap_or_default());
         let admitted = limiter.enter(estimate::of_request(self.request) + answer);

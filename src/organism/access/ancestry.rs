@@ -125,8 +125,9 @@ pub fn is_hosted(
     Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
 }
 
-/// Whether another process that hosts listeners of this organism started the first of `passed`,
-/// directly or through other processes. The first process itself may be such a host.
+/// Whether another process that hosts listeners of this organism started the first process of
+/// `passed`, directly or through other processes. `passed` contains a process, and then its
+/// parents. It does not matter whether the first process itself hosts listeners.
 fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> bool {
     passed.iter().skip(1).any(|(pid, _)| is_host(*pid, names))
 }

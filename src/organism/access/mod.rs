@@ -315,8 +315,8 @@ impl AccessRules {
 
     /// Sets the rights of a subscription to live events, that is, what its sender may see. The
     /// subscription came over NATS and was already accepted. If another machine of the organism has
-    /// set and signed the rights, keeps these rights. A sender that has proved to be neither an
-    /// operator nor the client sees only the states of model calls, and no texts.
+    /// set and signed the rights, keeps these rights. Without a proof that the sender is an
+    /// operator or the client, the sender sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
         let ServiceRequest::FollowLive(live) = request else { return };

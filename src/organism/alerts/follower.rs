@@ -1,5 +1,7 @@
-//! Follows the records of one pump on a separate thread. Submits each alert to the pump, which
-//! records the alert, and then runs the alert command that the config names.
+//! Follows the records of one pump on an OS thread of its own. For an alert, the follower first
+//! lets the pump record the alert, and then runs the alert command that the config names. The
+//! command for an alert of the kind [`AlertKind::Record`] does not wait until the alert is
+//! recorded, because the journal may take no records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -69,9 +71,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed copies of checkpoints at the last check at which no checkpoint waited
-    /// to be copied. If checkpoints wait at a later check, and the total is higher at that check,
-    /// the follower reports that checkpoints cannot be copied.
+    /// Total number of failed copies of checkpoints, as of the last check at which no checkpoint
+    /// waited to be copied. If checkpoints wait at a later check, and more copies have failed since
+    /// then, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 

@@ -1,10 +1,11 @@
 //! Alerts: runs the alert command that the config names, so that an operator learns of problems.
 //!
-//! A separate thread follows the records of one pump ([`follower`]) and finds the causes of alerts
-//! ([`rules`]). The thread runs the command for an alert ([`command`]) only after the pump has
-//! recorded the alert. The pump never waits for that thread.
+//! A follower ([`follower`]) reads the records of one pump on an OS thread of its own, and finds
+//! the causes of alerts ([`rules`]). The follower runs the command for an alert ([`command`]) only
+//! after the pump has recorded the alert, except for alerts of the kind [`AlertKind::Record`]. The
+//! pump never waits for the follower.
 //!
-//! **Invariant:** without `[alerts]` in the config, neither the thread nor a command runs.
+//! **Invariant:** without `[alerts]` in the config, neither the follower nor a command runs.
 
 mod command;
 mod follower;
@@ -78,8 +79,8 @@ impl AlertMetrics {
     }
 }
 
-/// The watch for alerts of one pump: a thread that finds causes of alerts, if the config declares
-/// alerts. A reload of the config starts, changes or ends this thread.
+/// The watch for alerts of one pump: an OS thread that finds causes of alerts, if the config
+/// declares alerts. A reload of the config starts, changes or ends this OS thread.
 pub(super) struct AlertWatch {
     source: AlertSource,
     metrics: Arc<AlertMetrics>,

@@ -142,10 +142,11 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Handles an attempt to subscribe to which no pump responded. `detail` is the reason. Reports
-    /// the reason to the reader only after no pump has responded for [`limits::PARTITION_TIMEOUT`],
-    /// because another pump usually takes over within this time. Sets the pause between attempts to
-    /// its minimum, so that the next attempt soon finds that pump.
+    /// Handles a failed attempt to subscribe: no pump responded, and `detail` is the reason.
+    /// Reports the reason to the reader only after no pump has responded for
+    /// [`limits::PARTITION_TIMEOUT`], because another pump usually takes over within this time.
+    /// Sets the pause between attempts to its minimum, so that the next attempt soon finds the
+    /// other pump.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);

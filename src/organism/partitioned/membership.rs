@@ -2,7 +2,7 @@
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
 //! Membership only decides when a partition is handed over. It does not decide which process may
-//! write to the partition. This depends on the lease of the partition, and the stream accepts no
+//! write to the partition: the lease of the partition decides that, and the stream accepts no
 //! message of a pump that another pump has replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,8 @@ struct PendingHandover {
 
 impl PendingHandover {
     /// Restarts the time-out. Must be called as long as this process still has the partition: the
-    /// receiver can take it only once its deliveries have ended and its lease is free.
+    /// receiver can take the partition only once this process has ended the deliveries in flight
+    /// and released the lease.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }

@@ -27,8 +27,8 @@ pub struct PartitionMap {
     /// For each partition, the process that runs its pump. Every request reads this list, and the
     /// workers write it. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
-    /// For each partition, the last position of its journal that can be read on this machine. Empty
-    /// once the last worker has ended.
+    /// For each partition, the last position of its journal that can be read on this machine. The
+    /// list is empty once the last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
     /// Wakes the tasks that wait until a partition has a new owner.
@@ -258,7 +258,8 @@ impl PartitionMap {
         }
     }
 
-    /// Carries out a request in this process, or passes it on to the pump of its partition.
+    /// Carries out a request in this process, or passes the request on to the pump of the partition
+    /// that the request concerns.
     pub(in crate::organism) async fn respond(
         &self,
         mut request: ServiceRequest,

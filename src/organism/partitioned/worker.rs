@@ -39,8 +39,8 @@ pub(super) struct PartitionWorker {
     /// Receives the reason for the stop when this process must stop all of its workers.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
-    /// Whether the worker stands by, so that no pump of this process watches the journal for
-    /// alerts.
+    /// Whether the worker stands by. No pump of this process then watches the journal for alerts,
+    /// so the worker itself reports an error of the journal.
     stands_by: bool,
 }
 
@@ -252,9 +252,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Handles the passing error that ended the pump of the partition. `is_stop` states whether the
-    /// worker must stop. Returns `is_stop`, or the error if it kept the pump from closing its
-    /// journal at the stop.
+    /// Handles the temporary error that ended the pump of the partition. `is_stop` states whether
+    /// the worker must stop. Returns `is_stop`. If the worker must stop, and the pump could not
+    /// close its journal because of the error, returns the error instead.
     fn end_term(&self, error: journal::Error, is_stop: bool) -> Result<bool, Error> {
         let partition = self.partition;
         let reason = error.to_string();
@@ -264,7 +264,9 @@ impl PartitionWorker {
         } else {
             tracing::warn!(partition, "the pump of the partition ended; retrying: {reason}");
         }
-        self.map.put(partition, location);
+
+        // The location is recorded by the wait for the lease, which knows the name of the process
+        // that pumps the partition now.
         Ok(is_stop)
     }
 
@@ -327,7 +329,8 @@ fn is_passing(error: &journal::Error) -> bool {
     ) || is_disk_full(error)
 }
 
-/// Returns the location of a partition after a passing error ended the start of its pump.
+/// Returns the location of a partition whose pump could not start because of the temporary error
+/// `error`.
 fn location_after_start(error: &Error) -> PartitionLocation {
     match error {
         Error::Journal(error) => location_after(error),
@@ -337,9 +340,9 @@ fn location_after_start(error: &Error) -> PartitionLocation {
     }
 }
 
-/// Returns the location of a partition after this passing error of the journal ended its pump.
-/// Returns the error if the worker stops and no other process has taken over: the pump could not
-/// close its journal, and nothing retries this.
+/// Returns the location of a partition whose pump has ended because of the temporary journal error
+/// `error`. Returns the error itself if the worker stops and no other process has taken over: the
+/// pump could not close its journal, and nothing retries this.
 fn location_after_term(error: journal::Error, is_stop: bool) -> Result<PartitionLocation, Error> {
     match location_after(&error) {
         PartitionLocation::Waiting { .. } if is_stop => Err(error.into()),
@@ -347,7 +350,8 @@ fn location_after_term(error: journal::Error, is_stop: bool) -> Result<Partition
     }
 }
 
-/// Returns the location of a partition after this passing error of the journal.
+/// Returns the location of a partition whose pump cannot run in this process because of the
+/// temporary journal error `error`.
 fn location_after(error: &journal::Error) -> PartitionLocation {
     use journal::Error;
     let obstacle = match error {
@@ -373,8 +377,8 @@ fn is_disk_full(error: &journal::Error) -> bool {
     }
 }
 
-/// A standby's wait for the lease, on a separate thread. The wait ends when the lease is acquired
-/// or `released` closes.
+/// A standby's wait for the lease, on an OS thread of its own. The wait ends when the
+/// lease is acquired or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     in_force: watch::Receiver<Arc<Config>>,

@@ -192,9 +192,9 @@ impl Trial<'_> {
         Ok(TrialOutcome::Ran(judgement))
     }
 
-    /// Opens the thread `thread` as a fork, and sends all requests of a conversation again in this
-    /// thread. The inner `Err` states why this failed: the thread cannot be opened or does not
-    /// exist.
+    /// Opens a fork with the id `thread`, and sends all requests of a conversation again in this
+    /// fork. The inner `Err` states why the fork cannot be opened, or why a client cannot send to
+    /// it.
     async fn repeat(
         &self,
         thread: &ThreadId,

@@ -1,5 +1,5 @@
-//! The host of a listener or an agent in a test case, which answers in its place. The host keeps
-//! each delivery until the runner of the test case takes the delivery.
+//! The host that answers in a test case in place of a listener or an agent. The host keeps each
+//! delivery until the runner of the test case takes the delivery.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

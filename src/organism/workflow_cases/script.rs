@@ -22,8 +22,8 @@ struct ScriptedAnswer<'a> {
 }
 
 impl<'a> ScriptedAnswer<'a> {
-    /// Returns the turn for `call`: the fault that the call has taken, or the next turn. Takes the
-    /// next turn for the call if it is a fault.
+    /// Returns the turn for `call`: the fault that the call has already taken, or the next turn of
+    /// this answer. If the next turn is a fault, the call takes this fault.
     fn turn(&mut self, call: CallId) -> Option<&'a CaseTurn> {
         if let Some(taken) = self.faults.get(&call) {
             return self.answer.turns.get(*taken);

@@ -103,8 +103,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     Ok(out)
 }
 
-/// Returns the thread whose record has answers of the run: the source of a fork that has reopened
-/// or recalled calls. Returns `None` if these records have all answers of the run.
+/// `records` are the records of a tree. If the tree is a fork that has reopened or recalled calls,
+/// returns the source of the fork, whose record has further answers of the run. Otherwise returns
+/// `None`, because `records` have all answers of the run.
 fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
     let source = records.first()?.fork_source()?;
     let mut facts = records.iter().flat_map(|record| &record.facts);

@@ -37,8 +37,8 @@ pub(super) struct RunningAttempt {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub delivered: Vec<MessageId>,
-    /// Reason of an operator who has requested that the attempt be cancelled; `None` if no operator
-    /// has.
+    /// Reason that an operator gave when requesting the cancellation of the attempt; `None` without
+    /// such a request.
     pub stop_reason: Option<String>,
 }
 
@@ -82,7 +82,8 @@ impl CallTable {
         self.retries.insert(call, until);
     }
 
-    /// Whether the retry of a call is due later than `now`. Its alarm then queues the call.
+    /// Whether the retry of a call is due later than `now`. If so, the alarm of the retry will
+    /// queue the call.
     pub fn awaits_retry(&self, call: CallId, now: Time) -> bool {
         self.retries.get(&call).is_some_and(|until| *until > now)
     }

@@ -18,9 +18,9 @@ use crate::thread::{Call, Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if it is ready and neither queued nor in flight. Leaves a call with a
-    /// failed attempt to the alarm of its retry. If the call must not continue, for example because
-    /// a budget is used up, fails the call instead.
+    /// Queues the call `id` if it is ready and neither queued nor in flight. A call that waits for
+    /// a retry is queued by the alarm of the retry instead. If the call must not continue, for
+    /// example because a budget is used up, fails the call.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -137,8 +137,8 @@ impl Core {
         step.effect(Effect::Deliver(delivery));
     }
 
-    /// Returns the part of a delivery that attempts and requests for previews have in common. The
-    /// caller adds the messages, the time-out, and the preview.
+    /// Returns a delivery with the fields that are the same for an attempt and for the request of a
+    /// preview. The caller sets the other fields, such as the messages and the time-out.
     pub(super) fn delivery(
         &self,
         step: &Step,
@@ -166,8 +166,8 @@ impl Core {
 
     /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
     /// step of the clock. Records this time, and moves all deadlines to a later time. If no call is
-    /// open, records only a forward step, and only if a time at rest depends on the clock: the time
-    /// limit of a thread, or the time for which client keys are kept.
+    /// open, does nothing, with one exception: a forward step of the clock is handled in the same
+    /// way if a thread has a time limit, or if client keys are kept for a limited time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

@@ -120,8 +120,9 @@ pub enum Event {
         attempt: Attempt,
         detail: String,
     },
-    /// A process of a listener sent an answer for an attempt that was not handed over to this
-    /// process.
+    /// A process of a listener sent an answer that names a wrong attempt. A child process must name
+    /// the attempt that it currently handles. An answer on NATS must name the attempt on whose
+    /// subject it arrives.
     Stray {
         listener: ListenerName,
         /// The attempt id that the answer named, shortened.
@@ -156,14 +157,15 @@ pub enum Event {
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
     /// The search for the result of a call in the source of a fork has ended. `result` is `None` if
-    /// the source has no result for the call. What follows may have to wait for other calls of the
-    /// fork.
+    /// the source has no result for the call. Now the result takes effect or, without a result, the
+    /// call starts. Either may have to wait for other calls of the fork.
     Searched {
         call: CallId,
         result: Option<CallRecollection>,
     },
-    /// The result of a search takes effect at once, as a record states. Only a replay makes this
-    /// event; a running pump gets an [`Event::Searched`] instead.
+    /// The replayed record states that the result of a search took effect, so the result takes
+    /// effect at once. Only a replay makes this event; a running pump gets an [`Event::Searched`]
+    /// instead.
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,

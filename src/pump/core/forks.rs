@@ -72,9 +72,8 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether `gate` still accepts every recorded reply under the config of `gate`. The gate must
-    /// accept the reply from `listener`, or from a listener to which `listener` may forward the
-    /// call.
+    /// Whether `gate` accepts every recorded reply as a reply of `listener`, or of a listener to
+    /// which `listener` may forward the call.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {

@@ -91,10 +91,10 @@ impl Core {
         self.timed.len()
     }
 
-    /// A client may have only a bounded number of open calls with timers at a listener. If the client
-    /// has reached this number at `listener`, returns the number; otherwise returns `None`. The caller
-    /// must then refuse a further call of the client to the listener. Calls that are already open may
-    /// still set timers.
+    /// Checks the bound on the open calls with timers of one client at `listener`. If the bound is
+    /// reached, returns the number of these calls, and the caller must refuse a further call of the
+    /// client to `listener`. Otherwise returns `None`. Calls that are already open may still set
+    /// timers.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

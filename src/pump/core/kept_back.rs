@@ -1,10 +1,11 @@
-//! Calls of forks that are kept back. Such a call is a leg of a `first` group, and the source of
+//! Calls that are kept back in a fork. Such a call is a leg of a `first` group, and the source of
 //! the fork has no result for it. In a `first` group, the first reply to one leg is the result of
-//! the group, and cancels the other legs. So the source has no result for a leg that it cancelled.
+//! the group, and cancels the other legs. So the source has no result for a cancelled leg.
 //!
-//! The leg waits as long as another leg may reply without it: a leg with a recorded result, or a
-//! leg to an agent or a workflow, which runs again. So the fork gets the same result as its source.
-//! It makes no call whose result cannot count, and asks no operator to approve one.
+//! A leg that is kept back waits as long as another leg may reply without it: a leg with a recorded
+//! result, or a leg to an agent or a workflow, which runs again. So the fork gets the same result
+//! as its source, makes no call whose result cannot count, and asks no operator to approve such a
+//! call.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -14,8 +15,7 @@ use crate::mutant::mutant;
 use crate::thread::Call;
 
 impl Core {
-    /// Keeps a call back that has no recorded result, until the other legs of its group are
-    /// decided.
+    /// Keeps back a call that has no recorded result, until [`Core::may_start`] permits its start.
     pub(super) fn keep_back(&mut self, step: &mut Step, fork: ThreadId, call: CallId) {
         self.recorded.keep_back(call, fork.clone());
         self.follow_order(step, &fork);
@@ -56,12 +56,13 @@ impl Core {
         }
     }
 
-    /// Whether a call that is kept back may start: no other leg of its group may reply without it,
-    /// or everything in the fork waits for calls that are kept back, for persons or for timers. A
-    /// paused call goes on first.
+    /// Whether a call that is kept back may start. It may start if no other leg of its group may
+    /// reply without it. It may also start if no recorded event waits to take effect in the fork,
+    /// and every open call of the fork is kept back or waits for other calls, for persons or for
+    /// timers. A paused call does not count as waiting.
     ///
-    /// The call starts before the timers fire, because a replay could not repeat the other order:
-    /// it does not know which calls are kept back.
+    /// The call starts before the timers of the fork fire. A replay could not repeat the opposite
+    /// order, because a replay does not know which calls are kept back.
     fn may_start(&self, fork: &ThreadId, call: CallId) -> bool {
         if !self.waits_for_other_legs(call) {
             return true;

@@ -35,8 +35,8 @@ impl Core {
         Some(orphan)
     }
 
-    /// Records the outcome of a call that already has its result. Replies are recorded for later
-    /// readers of the thread; all other payloads are refused.
+    /// Records the outcome of a call that already has its result. Records the replies and the
+    /// notes, which stay readable in the thread, and refuses all other payloads.
     pub(super) fn late_outcome(
         &mut self,
         step: &mut Step,

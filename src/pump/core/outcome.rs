@@ -426,9 +426,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer to an attempt that the answering listener instance did not have at hand: it
-    /// was never handed over to the instance, or the instance has answered it already. Records the
-    /// refusal. The answer affects no attempt, even if it names one that exists.
+    /// Refuses an answer that names a wrong attempt (see [`super::event::Event::Stray`]). Records
+    /// the refusal. The answer affects no attempt, even if the named attempt exists.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -478,10 +477,10 @@ impl Core {
     }
 }
 
-/// Removes the parts of a turn that its record does not contain: the `<model-turn>` payload, which
-/// is recorded as a note; the locations of the payloads, which the refusals of these payloads
-/// state; the input of the model, which the journal stores under its digest; and the position of
-/// the turn that a fork repeats.
+/// Removes those parts of a turn that the record of the turn does not contain. Three of them are
+/// recorded elsewhere: the `<model-turn>` payload as a note, the locations of payloads in the
+/// refusals of these payloads, and the input of the model in the journal, under its digest. The
+/// fourth is the position of the turn that a fork repeats.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }

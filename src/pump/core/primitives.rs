@@ -76,8 +76,8 @@ impl Core {
         self.send_inner(step, ask, &child);
     }
 
-    /// Returns the reason why the limits forbid a child of `parent`. Returns `None` if they permit
-    /// one.
+    /// Returns the reason why the limits forbid a further subthread of `parent`. Returns `None` if
+    /// they permit a further subthread.
     pub(super) fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
         let too_deep = self.denied_depth(parent);
         if too_deep.is_some() {
@@ -95,8 +95,8 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
-    /// Returns the reason why a child of `parent` would be too deep in its tree. Returns `None` if
-    /// the limit permits the depth.
+    /// Returns the reason why a subthread of `parent` would be too deep in its tree. Returns `None`
+    /// if the limit permits the depth.
     pub(super) fn denied_depth(&self, parent: &ThreadId) -> Option<String> {
         let most = self.budgets.limits.depth;
         let is_too_deep = parent.depth() as u64 >= u64::from(most);

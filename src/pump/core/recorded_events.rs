@@ -68,8 +68,9 @@ impl RecordedEvents {
         self.kept_back.remove(&call);
     }
 
-    /// Removes a closed call of a fork, and its recorded result. Keeps a recorded turn, because the
-    /// turn is also the end of the listener's work on its attempt.
+    /// Removes the recorded result of a closed call of a fork. If the call is kept back, also ends
+    /// this wait. Does not remove a recorded turn, because the turn is also the end of the work of
+    /// the listener on its attempt.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         let Some(events) = self.waiting.get_mut(fork) else { return };

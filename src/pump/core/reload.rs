@@ -123,8 +123,8 @@ impl Core {
         }
     }
 
-    /// Queues a call that an earlier reload has set aside, if its alarm has not fired yet. Does
-    /// nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took the call out of the queue, and the
+    /// alarm that the earlier reload set has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();

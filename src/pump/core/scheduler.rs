@@ -1,5 +1,5 @@
-//! Queues of calls that wait for delivery, and the choice of the next call. For each listener, the
-//! scheduler serves the threads that have calls to it round-robin.
+//! Queues of calls that wait for delivery, and the choice of the next call. If several threads have
+//! calls to a listener, the scheduler takes calls from these threads in turn (round-robin).
 
 use std::collections::{HashSet, VecDeque};
 

@@ -30,9 +30,10 @@ impl Core {
     }
 }
 
-/// Returns a label for a new child of `parent`, which has `number` children. The label depends only
-/// on `number` and on the labels of `parent` and its ancestors, and not on the id of the root. So
-/// the same work gets the same labels in a fork or in a second run.
+/// Returns a label for a new subthread of `parent`. `number` is the number of subthreads that
+/// `parent` already has. The label depends only on `number` and on the labels of `parent` and its
+/// ancestors, and not on the id of the root. So the same work gets the same labels in a fork or in
+/// a second run.
 fn generated_label(parent: &ThreadId, number: usize) -> String {
     let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
     let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();

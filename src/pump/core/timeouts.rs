@@ -106,8 +106,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the next deadline of an attempt or of a tree that can still fire, with its alarm.
-    /// Returns `None` if there is no such deadline.
+    /// Returns the earliest deadline that can still fire, with its alarm. Considers the deadlines
+    /// of attempts and of trees. Returns `None` if no deadline can fire any more.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let attempt = self.timeouts.next();
         let attempt = attempt.map(|(at, call, attempt)| (at, Alarm::Deadline { call, attempt }));
@@ -115,8 +115,8 @@ impl Core {
         attempt.into_iter().chain(tree).min()
     }
 
-    /// Returns the next deadline of an attempt that can still fire. Returns `None` if there is no
-    /// such deadline.
+    /// Returns the earliest deadline that can still fire, among the deadlines of attempts. Returns
+    /// `None` if none of them can fire any more.
     pub fn next_attempt_deadline(&self) -> Option<Time> {
         self.timeouts.next().map(|(at, ..)| at)
     }

@@ -1,9 +1,9 @@
 //! Wall time of trees as a deadline. When the wall time of a tree with open calls is over, these
 //! calls end. Each such tree has one deadline, whatever the number of its calls.
 //!
-//! Wall time stands still while a tree waits for people only, so the end of a tree's wall time can
-//! move to a later time. The record of a tree updates its deadline. Pauses and steps of the clock
-//! move the ends of many trees at once, and leave their deadlines as they are: a deadline that
+//! Wall time stands still while a tree waits only for people, so the end of a tree's wall time can
+//! move to a later time. Each new record of a tree updates the tree's deadline. Pauses and steps of
+//! the clock move the ends of many wall times at once, but change no deadline: a deadline that
 //! passes too early is set again for the rest of the time.
 
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ use crate::thread::{Input, Map, Tree};
 #[derive(Debug, Clone, Default)]
 pub(super) struct TreeTimes {
     by_time: BTreeSet<(Time, CallId)>,
-    /// For the root of each tree, its deadline and one of its open calls, which names the tree in
-    /// the alarm.
+    /// For each tree, by its root: the deadline, and one open call of the tree. The alarm of the
+    /// deadline names the tree by this call.
     by_tree: Map<ThreadId, (Time, CallId)>,
     /// For the call of each alarm, the root of its tree.
     by_call: Map<CallId, ThreadId>,
@@ -100,7 +100,8 @@ impl Core {
         }
     }
 
-    /// Returns the time at which the wall time of `tree` is over, if it runs on until then.
+    /// Returns the time at which the wall time of `tree` will be over, unless the wall time stands
+    /// still before then.
     fn end_of_wall_time(&self, tree: &Tree) -> Time {
         tree.started.plus(self.budgets.limits.wall_time)
     }

@@ -1,7 +1,7 @@
 //! Alarms of the pump. There may be a million timers, and many may be due at once. Each due timer
-//! brings a thread tree back to memory and leads to a delivery. Timers therefore fire in small
-//! batches. While the pump has too many messages in flight, it waits for some time after each
-//! batch. Other alarms do not wait for timers.
+//! brings a tree of threads back to memory and leads to a delivery. Timers therefore fire in small
+//! batches. While the pump has too many messages in flight, some time passes between two batches.
+//! Other alarms do not wait for timers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ pub(super) struct AlarmQueue {
     /// flight, this time is moved forward, and the next timers wait for
     /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
-    /// Number of timer alarms that remained after the last removal of the alarms of ended timers.
+    /// Number of timer alarms that were left after the last call of [`AlarmQueue::remove_ended`].
     timers_kept: usize,
 }
 

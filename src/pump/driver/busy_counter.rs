@@ -12,8 +12,9 @@ use crate::pump::core::BusyCount;
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
 /// share the counts.
 ///
-/// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry as
-/// soon as [`limits::BUSY_INTERVAL`] has passed since `since` and the pump's thread has time.
+/// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry when
+/// [`limits::BUSY_INTERVAL`] has passed since `since`. This happens later if the pump is occupied
+/// or waits for its journal, and earlier if the pump stops.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

@@ -5,10 +5,10 @@ use super::metrics_recorder::MetricsRecorder;
 use crate::envelope::AttemptFailure;
 use crate::thread::{Input, Record};
 
-/// Logs each attempt that failed or timed out according to these durable records. Ignores attempts
-/// that had ended before, such as those that are stopped after a cancellation. Must be called
-/// before `metrics` counts the records and their effects, because `metrics` then forgets the
-/// attempts.
+/// Logs each attempt that timed out according to these durable records, and each attempt that
+/// failed for a reason that only the author of its listener can repair. Ignores an attempt that was
+/// no longer in flight, for example because its call was cancelled. Must be called before `metrics`
+/// counts the records and their effects, because `metrics` then forgets the attempts.
 pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecorder) {
     for record in records {
         match &record.input {

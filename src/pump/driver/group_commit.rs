@@ -139,9 +139,9 @@ impl Pump {
         self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
-    /// Runs `attempt` on the journal. While the disk is full or the journal's server is
-    /// unreachable, repeats the attempt until it succeeds or the pump is stopped. Waiting is safe,
-    /// because no effect of a record is performed before the record is durable.
+    /// Runs the operation `attempt` on the journal. While the disk is full or the journal's server
+    /// is unreachable, repeats the operation until it succeeds or the pump is stopped. Waiting is
+    /// safe, because no effect of a record is performed before the record is durable.
     pub(super) fn persist(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,

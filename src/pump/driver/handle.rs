@@ -1,4 +1,4 @@
-//! Handle of a running pump. It is cheap to clone and usable from any thread.
+//! Handle of a running pump. It is cheap to clone and usable from any OS thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

@@ -1,4 +1,5 @@
-//! Records the pump's metrics from recorded steps and performed effects, on the pump's thread.
+//! Records the pump's metrics from recorded steps and performed effects, on the pump's
+//! OS thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The driver: one thread that takes events, lets the core process them, makes the records durable,
-//! and only then performs the effects.
+//! The driver: one OS thread that takes events, lets the core process them, makes the
+//! records durable, and only then performs the effects.
 //!
 //! The driver processes and commits all events that are ready together, so that one disk write
 //! serves them all. While the disk is full, the driver refuses new submissions. As soon as there is
@@ -101,8 +101,8 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
-    /// The gate that the threads of clients and hosts share. They validate payloads with this gate
-    /// before they send the payloads to the pump.
+    /// The gate that clients and hosts share. They validate payloads with this gate on their own
+    /// OS threads, before they send the payloads to the pump.
     gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts that got deliveries since their last flush.
@@ -487,8 +487,10 @@ impl Pump {
 }
 
 impl Pump {
-    /// Hands a delivery over to the host of its listener. Withholds a delivery with a redacted
-    /// payload from every host and fails the attempt, because nothing incomplete may be acted on.
+    /// Hands a delivery over to the host of its listener. If the delivery contains a redacted
+    /// payload that the listener needs, gives the delivery to no host and fails the attempt,
+    /// because no host may act on an incomplete delivery. An agent needs only the first payload of
+    /// the call and the new payloads.
     fn hand_over(&mut self, delivery: Delivery) {
         let contract = self.gate.contracts.get(&delivery.listener);
         let is_for_agent = contract.is_some_and(Contract::spends);

@@ -1,5 +1,5 @@
-//! Metrics of a pump: written by the pump's thread, read from any thread. Label values come from
-//! the config or from closed lists, never from external input.
+//! Metrics of a pump: written by the pump's OS thread, and readable from any other.
+//! Label values come from the config or from closed lists, never from external input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -37,8 +37,8 @@ pub struct PumpMetrics {
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// Progress of the background thread that verifies the records before the snapshot. The pump
-    /// started from this snapshot. `None` if the pump started without a snapshot.
+    /// Progress of the background proof, which verifies the records before the snapshot from which
+    /// the pump started. `None` if the pump started without a snapshot.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -126,7 +126,7 @@ impl PumpMetrics {
 
     /// Returns the bounds of the records that are not verified yet: first the upper bound, then the
     /// lower bound. The upper bound is the first record that the pump itself verified at its start.
-    /// The lower bound is the last record that the background thread has verified so far. Returns
+    /// The lower bound is the last record that the background proof has verified so far. Returns
     /// `None` if all records are verified.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;

@@ -1,5 +1,5 @@
-//! Queries about the pump's current state. The pump answers them on its own thread between two
-//! commits, from durable state only. A query leads to no step and no record.
+//! Queries about the pump's current state. The pump answers them on its own OS thread
+//! between two commits, from durable state only. A query leads to no step and no record.
 
 use std::sync::Arc;
 

@@ -138,8 +138,7 @@ impl Pump {
         }
     }
 
-    /// Passes each replaced host without remaining deliveries to its callback, and forgets the
-    /// host.
+    /// Calls `retire` for each replaced host whose deliveries have all ended, and forgets the host.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {

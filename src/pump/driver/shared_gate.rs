@@ -1,5 +1,5 @@
-//! The gate with which hosts and clients check payloads on their own threads. A reload replaces the
-//! gate.
+//! The gate with which hosts and clients check payloads on their own OS threads. A
+//! reload replaces the gate.
 //!
 //! A payload may be checked just before a reload and processed after it. The pump checks such a
 //! payload again, so that every record is decided with the config in force at its position.
@@ -17,8 +17,8 @@ pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    /// The gate in force. It is shared, so that a thread that checks an answer can keep the gate
-    /// while a reload replaces it.
+    /// The gate in force. It is shared, so that a host or client that checks a payload can keep the
+    /// gate while a reload replaces it.
     current: Arc<Gate>,
     earlier: EarlierGates,
 }

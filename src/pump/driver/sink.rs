@@ -1,5 +1,5 @@
-//! The sink to which hosts report. It checks answers at the gate on the host's thread instead of
-//! the pump's thread.
+//! The sink to which hosts report. It checks answers at the gate on the OS thread of
+//! the host, not on that of the pump.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;

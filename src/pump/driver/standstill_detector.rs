@@ -1,13 +1,15 @@
-//! Detects standstills of the process. A separate thread ticks. A gap between two ticks is time in
-//! which no thread of the process ran, for example after `SIGSTOP` or on an overloaded machine. A
-//! pump that is busy or waits for a slow disk leaves no gap.
+//! Detects standstills of the process. An OS thread of its own ticks. A gap between
+//! two ticks is time in which no OS thread of the process ran, for example after
+//! `SIGSTOP` or on an overloaded machine. A pump that is busy or waits for a slow disk leaves no
+//! gap.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Handle of the thread that ticks to detect standstills. Dropping the handle ends the thread.
+/// Handle of the OS thread that ticks to detect standstills. Dropping the handle ends
+/// that thread.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {

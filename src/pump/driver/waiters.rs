@@ -28,8 +28,9 @@ pub(super) struct Waiters {
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch which calls of their tree wait.
     pub watchers: Watchers,
-    /// Commands that arrived while the journal accepted no records. They are handled in order,
-    /// before newer commands.
+    /// Commands that arrived while the journal accepted no records. As soon as the journal accepts
+    /// records again, these commands are handled in their order of arrival, before any other
+    /// command.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,

@@ -13,10 +13,10 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact` to the trees outside memory. The fact concerns all trees with open calls. The
-    /// effects on these trees are added to `step`, which is the step that recorded the fact, or
-    /// `None` in a replay, which has no effects. Brings back a bounded number of trees at a time,
-    /// and lets them leave memory again.
+    /// Applies `fact`, which concerns all trees with open calls, to those of them that are outside
+    /// memory. Adds the effects on these trees to `step`, the step that recorded the fact. In a
+    /// replay, `step` is `None`, because a replay has no effects. Brings back a bounded number of
+    /// trees at a time, and lets them leave memory again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,

@@ -56,8 +56,9 @@ pub enum PlanContent {
     /// JSON holds the content as a string of XML.
     Markup {
         key: String,
-        /// Whether none of the declared child elements has a namespace. In the string of XML, names
-        /// without a prefix then have no namespace. Otherwise they have that of the element.
+        /// Whether the schema declares child elements, and none of them has a namespace. If so,
+        /// names without a prefix in the string of XML have no namespace. Otherwise, these names
+        /// have the namespace of the element.
         unqualified: bool,
     },
     /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON

@@ -249,7 +249,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Returns a schema for an element with children that only lists the names of these children.
+/// Returns a schema for an element with children. The schema does not describe the attributes and
+/// children of the element, but lists their names. If the content is a string of XML, the schema
+/// lists only the names of the attributes.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -370,8 +372,9 @@ fn text(value: &SimpleTypeOutline) -> Json {
     schema
 }
 
-/// Returns the number of characters of each unit in which XSD states the length of a value: XSD
-/// counts the bytes of binary values. Returns `None` if the number varies.
+/// Returns the number of characters in the text of a value for each unit of the value's length. In
+/// XSD, the length of a binary value is its number of bytes, and that of a string is its number of
+/// characters. Returns `None` if the number of characters for each unit varies.
 fn characters_per_unit(builtin: &str) -> Option<u64> {
     match builtin {
         "hexBinary" => Some(2),

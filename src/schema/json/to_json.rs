@@ -186,8 +186,8 @@ impl JsonBuilder<'_> {
     }
 }
 
-/// Returns the content of `node` as a string of XML. `content` states which namespace a name
-/// without a prefix has in this string.
+/// Returns the content of `node` as a string of XML. If `content` is `unqualified`, a name without
+/// a prefix has no namespace in this string. Otherwise, such a name has the namespace of `node`.
 fn markup(content: &PlanContent, node: &Element) -> Json {
     let is_unqualified = matches!(content, PlanContent::Markup { unqualified: true, .. });
     let default = if is_unqualified { "" } else { node.name.namespace() };

@@ -14,7 +14,8 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// Prefix of an element whose content is a string of XML with names without a namespace.
+/// Prefix of an element whose content is a string of XML in which names without a prefix have no
+/// namespace.
 const PREFIX: &str = "p";
 
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must

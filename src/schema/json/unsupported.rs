@@ -41,8 +41,8 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express. Visits each declaration of an element
-/// at most twice: if it is optional at its first place, also where it is required.
+/// Returns the parts of a payload that JSON cannot express. Visits the declaration of an element a
+/// second time only if the element was optional at the first visit and is required at the second.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };

@@ -30,8 +30,8 @@ impl ServiceClient {
         Ok(journal.map(|journal| SignaturePlace::now(journal, thread)))
     }
 
-    /// Signs a request with `signer`. The request stays unsigned if there is no `signer`, and if
-    /// only the pump knows which thread it concerns.
+    /// Signs a request with `signer`. The request stays unsigned if there is no `signer`, or if
+    /// [`ServiceRequest::signed_thread`] returns no thread.
     pub(super) async fn sign(
         &self,
         request: &mut ServiceRequest,

@@ -156,7 +156,8 @@ impl SubmissionProgress {
         Some(update)
     }
 
-    /// Returns why the partition is unavailable, if the refusal is not the answer to the
+    /// Returns why the partition is unavailable, if `refusal` does not decide the submission and
+    /// the client should repeat the request. Returns `None` if `refusal` is the answer to the
     /// submission.
     fn unavailability(&self, refusal: &Refusal) -> Option<PartitionUnavailable> {
         match refusal.rule {
@@ -171,7 +172,8 @@ impl SubmissionProgress {
         }
     }
 
-    /// Returns the error of the present attempt. If responses are still missing, waits until the
+    /// Ends the present attempt. Returns at once if no response is missing. If a response is
+    /// missing, returns the error of the attempt or, if the attempt has no error, waits until the
     /// request may be repeated.
     async fn end_attempt(&mut self) -> Result<(), Error> {
         if self.expected.is_nothing() {
@@ -196,7 +198,8 @@ impl SubmissionProgress {
 /// once.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Reasons for waiting that the previous attempt of the request to reach a pump has found.
+    /// Reasons for waiting that were received in earlier attempts: in the latest attempt that
+    /// certainly reached a pump, and in the attempts after it.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -206,14 +209,14 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Keeps the reasons of the earlier attempt, because the present attempt may have reached no
-    /// pump.
+    /// Keeps the reasons in `earlier` for the next attempt. Must be called if the present attempt
+    /// may have reached no pump.
     fn keep_earlier(&mut self) {
         self.current.append(&mut self.earlier);
     }
 
-    /// Adds a reason for waiting that the present attempt of the request has found. Returns whether
-    /// the reason is new: false if the previous attempt to reach a pump has found the same reason.
+    /// Adds a reason for waiting that was received in the present attempt. Returns whether the
+    /// reason is new: false if `earlier` contains the same reason.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -266,20 +269,22 @@ impl SubmitRequest {
         self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
     }
 
-    /// Replaces the suggested thread by a new one in `partition`, one of `partitions`.
+    /// Replaces the suggested thread by a new one in `partition`. `partitions` is the number of
+    /// partitions of the organism.
     pub fn suggest_new_thread(&mut self, partition: u32, partitions: u32) {
         let mut ids = std::iter::repeat_with(new_root);
         let suggested = ids.find(|id| id.partition(partitions) == partition);
         self.suggested = suggested.map(|id| id.to_string());
     }
 
-    /// Returns the suggested thread if it is the one to which the client's key leads.
+    /// Returns the suggested thread if its id is derived from the client's key, and otherwise
+    /// `None`.
     pub fn suggested_by_key(&self) -> Option<ThreadId> {
         let suggested = self.suggested.as_deref()?;
         self.thread_of_key().filter(|thread| thread.as_str() == suggested)
     }
 
-    /// Returns the thread to which the client's key leads; `None` if there is no key.
+    /// Returns the thread whose id is derived from the client's key; `None` if there is no key.
     fn thread_of_key(&self) -> Option<ThreadId> {
         let key = self.key.as_ref()?;
         let digest = Digest::of_parts(&[self.client.as_str().as_bytes(), b"\0", key.as_bytes()]);

@@ -1,10 +1,10 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is kept short. The text leaves out a value if the value is equal to the one in the first
+//! text is kept short. The text leaves out each value that is equal to its default in the first
 //! table, and the reader restores the value.
 //!
-//! In the tables, the input is the input of the record, if this input is an outcome: a listener
-//! returned payloads for a call. A record with any other input states all values that the tables
-//! derive from the input.
+//! In the tables, *the input* is the input of the record, if that input is an outcome, that is, the
+//! payloads that a listener returned for a call. A record with any other input states all values
+//! that the tables derive from the input.
 //!
 //! | part of the text | value | left out if it is equal to |
 //! |---|---|---|

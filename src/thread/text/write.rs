@@ -408,10 +408,10 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. Each field is the index in the list of facts at
-/// which the search for the next verdict of this kind begins. A search that reaches the end of the
-/// list continues at the beginning. Verdicts usually have the order of their facts, so most
-/// searches end at once.
+/// Finds the fact that belongs to each verdict. `passed` and `refused` are indices in the list of
+/// facts: the search for the fact of the next passed or refused verdict begins there. A search that
+/// reaches the end of the list continues at the beginning. Verdicts usually have the order of their
+/// facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

@@ -2,10 +2,10 @@
 //! person who knows the token.
 //!
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
-//! names another host (DNS rebinding), another origin, or another site, and is refused. The cookie
-//! of a session contains a random secret of this server, and not the token. A browser sends cookies
-//! to every port of a host, so the name of the cookie contains the port. Over TLS, the cookie is
-//! bound to the host and never sent without TLS.
+//! names a host (DNS rebinding), an origin or a site other than that of this server, and is
+//! refused. The cookie of a session contains a random secret of this server, and not the token. A
+//! browser sends cookies to every port of a host, so the name of the cookie contains the port. Over
+//! TLS, the cookie is bound to the host and never sent without TLS.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -254,8 +254,8 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference. Lists the further differences in a collapsed section. At the
-/// deadline, stops looking for equal lines in the differences.
+/// Draws the first difference. Lists the further differences in a collapsed section. Looks for
+/// equal lines in two different texts only until `deadline`. All later lines appear as differences.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,

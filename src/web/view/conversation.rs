@@ -28,8 +28,8 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum length, in lines, of a payload that the page of a thread shows expanded. Applies to the
-/// payload that opens a subthread. A longer payload is shown collapsed.
+/// Maximum number of lines with which a payload that opens a subthread is shown expanded on the
+/// page of a thread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page. `waiting` contains the calls that wait for a person

@@ -143,8 +143,8 @@ fn refuse_long(index: &IndexReader, thread: &ThreadId) -> Result<(), index::Erro
     Ok(())
 }
 
-/// Returns the config that was in force when the thread was opened; `None` if the journal does not
-/// contain it.
+/// Returns the config that was in force when the thread was opened. Returns `None` if the index
+/// does not contain the thread, or if the config cannot be read from the journal.
 fn config_of(
     index: &IndexReader,
     thread: &ThreadId,

@@ -18,7 +18,7 @@ pub(super) struct ViewedJournals {
     /// Limits concurrent queries, so that many open pages leave processor time to the pump.
     permits: Arc<Semaphore>,
     readers: Arc<IndexReaderPool>,
-    /// Journals whose indexes are being built, each on a thread that this view has started.
+    /// Journals whose indexes are being built, each on an OS thread that this view has started.
     building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -112,8 +112,8 @@ impl ViewedJournals {
         answers.collect()
     }
 
-    /// Builds the index of a journal on a separate thread, unless another thread is already
-    /// building this index. Returns [`index::Error::Building`].
+    /// Builds the index of a journal on a separate OS thread, unless this view is already building
+    /// the index. Returns [`index::Error::Building`].
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         if building.insert(journal.to_owned()) {

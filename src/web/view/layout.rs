@@ -240,7 +240,8 @@ pub(super) fn label(name: &str) -> Markup {
     shown(&format!("{name}{more}").replace(['\n', '\t'], " "))
 }
 
-/// Draws a date and time in whole seconds, in UTC. A filter of a page takes the text as this time.
+/// Draws a date and time in whole seconds, in UTC. A person can enter the drawn text as a time in
+/// the filters of a page.
 pub(super) fn moment(time: Time) -> Markup {
     let text = time.to_string();
     let day = text.get(..10).unwrap_or(&text);

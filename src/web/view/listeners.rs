@@ -1,5 +1,6 @@
-//! The page with clients, agents, workflows and listeners. Each row shows the message rate, the
-//! open calls, the errors and the refusals, and the peers that may be called and were called.
+//! The page with clients, agents, workflows and listeners, one on each row. A row shows the message
+//! rate, the open calls, the errors, the refusals, the peers that may be called, and the peers that
+//! were called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

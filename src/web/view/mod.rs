@@ -418,8 +418,8 @@ impl ViewState {
         self.failed(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text)
     }
 
-    /// Queries the index of each journal and draws the page. Both happen on a thread for blocking
-    /// work, so that they do not delay other requests.
+    /// Queries the index of each journal and draws the page. Both happen on an OS thread for
+    /// blocking work, so that they do not delay other requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

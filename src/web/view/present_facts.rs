@@ -19,10 +19,10 @@ use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
 /// Facts about the present that every page shows: whether an organism runs, the pause of
-/// everything, and the number of waiting calls. The first fact is as of the last check for a
-/// running organism, and the other two are as of the last query of the indexes. After a confirmed
-/// action of a person, the pause and the number can change before the indexes contain the record of
-/// the action.
+/// everything, and the number of waiting calls. The first fact comes from the last check for a
+/// running organism. The pause and the number come from the last query of the indexes. Some
+/// confirmed actions of a person change the pause or the number here at once, before the indexes
+/// contain the records of these actions.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -77,8 +77,8 @@ impl PresentFacts {
         self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
     }
 
-    /// Returns the pause of everything that was in force at the last query of the indexes; `None`
-    /// if there was none.
+    /// Returns the pause whose target is everything, as the last query of the indexes found it.
+    /// Returns `None` if there was no such pause, or if a person has since resumed everything.
     pub fn pause(&self) -> Option<PauseOfAll> {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -132,7 +132,7 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
     Ok((filter, cursor, limit))
 }
 
-/// Writes a notice for each index that still lacks records of its journal.
+/// Writes a warning for each index that still lacks records of its journal.
 fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
         answer.behind.map(|(position, last)| {

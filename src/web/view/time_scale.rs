@@ -1,12 +1,13 @@
 //! Maps times to places on a bar. Periods without open work are drawn shorter, so that a thread
-//! that rested for a day still shows its work. If calls waited longer for people or in queues than
-//! the work took, these waits are also drawn shorter.
+//! that rested for a day still shows its work. The waits of calls, for people or in queues, are
+//! also drawn shorter if they took longer in total than the work.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Divisor that gives the maximum width of a gap: the busy time divided by this number.
+/// Divisor for the maximum drawn length of a gap: the drawn length of all work and all waits,
+/// divided by this number.
 const GAP_PARTS: i64 = 25;
 
 /// A stretch of time on the bar: a period of work, or a period in which calls only waited.

@@ -52,8 +52,8 @@ impl<'a> MappedCall<'a> {
     }
 }
 
-/// Returns a note for each decimal number in a payload that XPath computes. XPath computes in
-/// binary floating point, so the digits of such a number may be unexpected.
+/// Returns a warning for each field of a payload that holds a decimal number computed by XPath.
+/// XPath computes in binary floating point, so the digits of the number may be unexpected.
 pub fn computed_decimals(
     definition: &WorkflowDefinition,
     contracts: &Contracts,

@@ -71,8 +71,8 @@ impl MemberCheck<'_, '_> {
         }
     }
 
-    /// Reports `name` as unknown if the config has no member of this name with one of the roles
-    /// `roles`. Does not report a name whose own definition could not be read.
+    /// Reports `name` unless the config declares a client, listener, human or agent of this name
+    /// whose role is one of `roles`. Does not report a name whose own definition could not be read.
     fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
         let members = &self.context.members;
         let found = members.iter().find(|(known, _)| **known == name.value);

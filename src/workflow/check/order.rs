@@ -131,8 +131,8 @@ fn check_needs(
     }
 }
 
-/// Reports the entries in the setting `needs` of `goal` that name a later member of the same list.
-/// `number` is the number of the goal.
+/// Reports the entries in the setting `needs` of `goal` that name a member which comes after `goal`
+/// in the same loop or branch. `number` is the number of `goal`.
 fn check_later_needs(
     graph: &GoalGraph<'_>,
     number: usize,

@@ -109,8 +109,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of a goal that a person has corrected, oldest first: those by
-    /// people, and those from reviews at the position `review` that were over by then.
+    /// Returns the corrections of a goal that a person has corrected, oldest first. These are the
+    /// corrections by people, and the corrections from those reviews at the position `review` that
+    /// had ended before a person corrected the goal.
     pub(super) fn given_corrections(
         &self,
         number: usize,

@@ -180,8 +180,9 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Keeps the corrections of reviews that are over, each with its position, if a person can
-    /// still correct the goal `number`. The document of the corrected goal shows them again.
+    /// If a person can still correct the goal `number`, keeps the corrections of the goal's ended
+    /// reviews, each with the position of its review. After a correction by a person, the document
+    /// of the goal shows the kept corrections again.
     pub(super) fn keep_reviews(
         &mut self,
         number: usize,

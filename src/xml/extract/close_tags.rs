@@ -34,9 +34,10 @@ pub(super) struct TurnWalk<'a> {
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
-    /// Known ends of fenced code blocks, so that blocks with one common end cost one search. The
-    /// key is the character and the length of the fence. The value contains the offset from which
-    /// the end was searched, and the end.
+    /// Known ends of fenced code blocks. A block that begins inside another block with the same
+    /// fence has the same end, so this end is searched only once. The key is the character and the
+    /// length of the fence. The value contains the offset from which the end was searched, and the
+    /// end.
     pub(super) fences: HashMap<(u8, usize), (usize, usize)>,
     /// The last Markdown code that was searched for close tags, and the offset of its last `]]>`.
     code_cdata: Option<(Range<usize>, usize)>,
@@ -118,8 +119,8 @@ pub(super) struct ParentElement<'a> {
     pub shape: ShapeId,
     /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether the parser looks up a child whose name has no prefix by the child's local name
-    /// alone.
+    /// Whether the parser looks up a child by its local name alone, if the name is written without
+    /// a prefix.
     pub bare: bool,
     /// Number of namespace bindings that are in scope directly inside the element.
     pub scope_depth: usize,
@@ -219,8 +220,8 @@ impl<'a> TurnWalk<'a> {
 
     /// Finds in Markdown code the first close tag with the name `name` that closes an element from
     /// before the code. Returns `None` if there is no such tag. An element that begins and ends in
-    /// the code is only quoted. Reads no byte beyond the code, so that many pieces of code cost no
-    /// more than one.
+    /// the code is only quoted. Reads no byte beyond the code, so that searching many pieces of
+    /// code costs no more than searching one piece of their total length.
     pub fn close_in_code(
         &mut self,
         name: &[u8],

@@ -97,8 +97,8 @@ impl Extractor {
     }
 
     /// Ends a turn whose end is missing, because the provider cut the turn off, and returns the
-    /// result. A text-only root element with text after its last close tag is broken then, because
-    /// the missing part may contain a later close tag of the element.
+    /// result. In such a turn, a text-only root element with text after its last close tag is
+    /// broken, because the missing part may contain a later close tag of the element.
     pub fn finish_cut_off(mut self) -> Extraction {
         self.is_cut_off = true;
         self.finish()

@@ -208,8 +208,9 @@ impl ActionGrammar {
     }
 
     /// Looks up the action with the name of a root element. A name with a namespace must match
-    /// exactly. A bare name is looked up by its local name. If several actions have this local
-    /// name, the action without a namespace is returned. Returns `None` if no action has the name.
+    /// exactly. A bare name, which has no prefix and no default namespace, is looked up by its
+    /// local name. If several actions have this local name, the action without a namespace is
+    /// returned. Returns `None` if no action has the name.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -232,7 +233,8 @@ impl ActionGrammar {
     }
 
     /// Returns the child of `parent` with the name `written`; `None` if there is no such child.
-    /// With `by_local_name`, a bare name also finds a child that has a namespace.
+    /// With `by_local_name`, a bare name, which has no prefix and no default namespace, also finds
+    /// a child that has a namespace.
     pub(super) fn child(
         &self,
         parent: ShapeId,

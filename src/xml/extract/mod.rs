@@ -1,10 +1,10 @@
 //! Extracts payloads from a model's streamed text.
 //!
 //! A turn is text in which some elements are actions. [`Extractor`] takes the turn in chunks and
-//! returns an [`Extraction`], which does not depend on the sizes of the chunks. It decides about a
-//! part of the text only when all bytes that the decision depends on have arrived. Decisions that
-//! depend on the end of the turn wait for [`Extractor::finish`]. Nothing incomplete becomes an
-//! [`ExtractedAction`], and every defect becomes a finding.
+//! returns an [`Extraction`], which does not depend on the sizes of the chunks. The extractor
+//! decides about a part of the text only when all bytes that the decision depends on have arrived.
+//! Decisions that depend on the end of the turn wait for [`Extractor::finish`]. Nothing incomplete
+//! becomes an [`ExtractedAction`], and every defect becomes a finding.
 //!
 //! This module knows only names and shapes. It must not know schemas, addressing or answers.
 

@@ -129,7 +129,7 @@ impl TurnWalk<'_> {
     }
 
     /// Parses a text-only root element. The element ends at its last close tag before another
-    /// action. Markdown code that contains a whole element with the same name only quotes it.
+    /// action. A close tag in Markdown code does not count if its open tag is in the same code.
     fn root_text(
         &mut self,
         tag: &OpenTag,

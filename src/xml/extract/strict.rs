@@ -19,8 +19,8 @@ struct OpenTagScope {
 
 impl TurnWalk<'_> {
     /// Returns the content of the element that `tag` opens, and the offset after its close tag. The
-    /// content must be well-formed. If `unqualified` is set, the declared child elements have no
-    /// namespace.
+    /// content must be well-formed. If `unqualified` is set, the schema declares child elements,
+    /// and none of them has a namespace.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,

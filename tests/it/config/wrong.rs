@@ -112,6 +112,17 @@ fn columns_count_characters() {
     assert_eq!(said[1], "unknown-peer 17:23 did you mean `search`?");
 }
 
+/// A config with only clients and workflows has names for a suggestion, too.
+#[test]
+fn a_misspelled_workflow_is_reported_without_any_listener_or_agent() {
+    let config = "[organism]\nname = \"desk\"\n\n[clients.user]\npeers = [\"esay\"]\n\n\
+                  [workflows.essay]\ninput = { topic = \"text\" }\n\n[workflows.essay.goals]\n\
+                  draft = { agent = \"writer\", prompt = \"On {{input/topic}}.\" }\n";
+    let said = said(&load_text(config, &[]));
+    let expected = "unknown-peer 5:10 did you mean `essay`?";
+    assert!(said.iter().any(|line| line == expected), "{said:?}");
+}
+
 #[test]
 fn missing_files_and_directories_give_different_errors() {
     let around = surroundings(&data(), &[]);

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::damage::redact;
 use super::rows::priced_turn;
-use super::{organism, rows, text};
+use super::{organism, rows, text, with_index};
 use crate::fixtures::compared_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, thread};
@@ -112,6 +112,9 @@ fn a_redacted_turn_keeps_its_tokens_and_its_cost() {
     }
     let listed = organism(&place, &["threads", "--agent", "researcher"]);
     assert!(text(&listed.stdout).contains("sess-abcdefgh"));
+    let root = thread("sess-abcdefgh");
+    let calls = with_index(&data, &mut |index| index.call_work(&root, 0, None));
+    assert!(calls.unwrap().iter().all(|call| call.turns.is_empty()), "its duration is lost");
 
     let prompt = ["prompt", "researcher", "--thread", "sess-abcdefgh", "--turn", "3"];
     let refused = organism(&place, &prompt);

@@ -152,7 +152,7 @@ fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
 #[cfg(target_os = "linux")]
 fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {
     let house = House::new();
-    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    assert_eq!(house.send_text(&say(&"hello ".repeat(5_000)), &[]).code, Some(0));
     let ended = |arguments: &[&str]| {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = house.command(arguments);
@@ -163,6 +163,9 @@ fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {
     };
 
     assert_eq!(ended(&["check"]), Some(69));
+    // The whole export is larger than the buffer of the output, and the empty export is smaller.
+    assert_eq!(ended(&["export"]), Some(69));
+    assert_eq!(ended(&["export", "--until", "2020-01-01"]), Some(69));
     assert_eq!(ended(&["backup", "copy"]), Some(69));
     assert!(house.path("copy/data/journal.db").exists());
     assert!(house.path("copy/state").exists());

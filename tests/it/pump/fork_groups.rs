@@ -6,7 +6,7 @@ use std::time::Duration;
 use organism::contract::{Contract, Gather};
 use organism::envelope::{AttemptFailure, MessageKind};
 use organism::ids::{CallId, Position, ThreadId};
-use organism::pump::core::ForkRuling;
+use organism::pump::core::{Alarm, ForkRuling};
 use organism::thread::{PauseTarget, PauseVerb};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
@@ -71,6 +71,24 @@ fn a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group() {
             world.check_replay();
         }
     }
+}
+
+/// After the recorded reply of one leg has decided the group, nothing is left to do for the other
+/// legs: neither for a later recorded result nor for a leg that was kept back.
+#[test]
+fn a_recorded_result_is_forgotten_with_the_call_of_its_leg() {
+    let mut world = world(false);
+    let (_, call) = with_open_group(&mut world, &[]);
+    let ballot = word("ballot", "b");
+    for position in [9, 5] {
+        world.recall_at(Some(Position(position)), Some((MessageKind::Reply, &ballot)));
+    }
+    world.recall(None);
+    world.pass(Duration::from_secs(1));
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    let is_recorded = |alarm: &Alarm| matches!(alarm, Alarm::Recorded { .. });
+    assert!(!world.alarms.iter().any(|(_, alarm)| is_recorded(alarm)), "{:?}", world.alarms);
 }
 
 /// If no leg replied in the source, the legs without a recorded result start together, and not one

@@ -1,8 +1,12 @@
 //! `forward`: the result of a call becomes the caller's own result, and the caller is not woken.
 
+use std::time::Duration;
+
 use expect_test::expect;
 use organism::contract::{Contract, Gather};
 use organism::envelope::AttemptFailure;
+use organism::pump::core::PauseRuling;
+use organism::thread::{PauseTarget, PauseVerb};
 
 use super::world::{World, client, listener, word};
 
@@ -126,6 +130,30 @@ fn a_forwarded_call_without_a_reply_fails_with_one_peer_whichever_ends_last() {
 
         let expected = "failed: ack ann, system-error listener-failed bob";
         assert_eq!(world.result(call), expected, "{fails_last}");
+        world.check_replay();
+    }
+}
+
+/// A forwarded call is cancelled if all failures of its peers are cancellations. It fails if one of
+/// them is another failure.
+#[test]
+fn a_forwarded_call_is_cancelled_with_all_its_peers() {
+    for (fails, expected) in [
+        (false, "cancelled: system-error cancelled ann, system-error cancelled bob"),
+        (true, "failed: system-error listener-failed ann, system-error cancelled bob"),
+    ] {
+        let mut world = forwarder_to_two(Gather::All);
+        let (_, call) = world.open("desk", &word("secret", "0"));
+        world.play("first", &[word("count", "1")]);
+        let ann = world.delivery("ann");
+        if fails {
+            world.fail(&ann, AttemptFailure::Refused { detail: "no".to_owned() });
+        }
+
+        let ruling = world.pause(PauseVerb::PauseAndCancel, &PauseTarget::All);
+        assert_eq!(ruling, PauseRuling::Done { in_flight: if fails { 1 } else { 2 } });
+        world.pass(Duration::ZERO);
+        assert_eq!(world.result(call), expected);
         world.check_replay();
     }
 }

@@ -1,9 +1,14 @@
 //! Goals in lists, runs with very many goals or passes, and the order of goals and of their results
 //! in documents.
 
-use organism::ids::PayloadName;
+use std::collections::HashSet;
+
+use organism::clock::Time;
+use organism::envelope::{Message, MessageKind, Payload};
+use organism::ids::{MessageId, PayloadName, ThreadId};
 use organism::workflow::*;
 use organism::xml::element::Element;
+use uuid::Uuid;
 
 use super::script::{
     agent, goal, id, input, name, placed, played, repeated, text, workflow, xpath,
@@ -372,12 +377,16 @@ fn chosen() -> WorkflowDefinition {
     ])
 }
 
-/// The phases of the goals of [`chosen`], in the order of its tree, after one end for each of
-/// `ends`. An end names the label of an open goal run, with `!` behind it if the goal fails.
+/// The phases of the goals of [`chosen`]: see [`phases_of`].
 fn phases(ends: &[&str]) -> Vec<String> {
-    let definition = chosen();
-    let (graph, _) = GoalGraph::new(&definition);
-    let mut run = WorkflowRun::new(&definition, &graph, input());
+    phases_of(&chosen(), ends)
+}
+
+/// The phases of the goals of a definition, in the order of its tree, after one end for each of
+/// `ends`. An end names the label of an open goal run, with `!` behind it if the goal fails.
+fn phases_of(definition: &WorkflowDefinition, ends: &[&str]) -> Vec<String> {
+    let (graph, _) = GoalGraph::new(definition);
+    let mut run = WorkflowRun::new(definition, &graph, input());
     let mut steps = run.step(RunEvent::Started);
     let mut open = Vec::new();
     for end in ends {
@@ -432,4 +441,51 @@ fn no_goal_of_a_failed_run_waits_or_runs() {
         "beside cancelled",
     ];
     assert_eq!(phases(&["read", "short!"]), expected);
+}
+
+#[test]
+fn a_verifier_is_cancelled_with_the_goal_whose_items_it_judges() {
+    let target = GoalTarget::Agent { agent: name("writer"), prompt: text("Do {{item}}.") };
+    let mut form = each("input/topic", target, 10);
+    if let GoalForm::Each(each) = &mut form {
+        each.verify = Some(ItemVerification { goal: id("check"), accept: text("true()") });
+    }
+    let mut beside = agent("beside", "x");
+    beside.needs = Some(Vec::new());
+    let definition = workflow(vec![goal("study", form), agent("check", "x"), beside]);
+
+    let expected = ["study running", "  check waiting", "beside running"];
+    assert_eq!(phases_of(&definition, &[]), expected);
+    let expected = ["study cancelled", "  check cancelled", "beside cancelled"];
+    assert_eq!(phases_of(&definition, &["beside!"]), expected);
+}
+
+/// The call of the member cannot be made, so the run ends with its request.
+#[test]
+fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
+    let definition = workflow(vec![
+        repeated("improve", &["back"], "true()", 2, LoopEnd::Continue),
+        goal("back", GoalForm::Run(call("back", "input/*"))),
+    ]);
+    let (graph, _) = GoalGraph::new(&definition);
+    let once = HashSet::new();
+    let mut watch = RunWatch::new(&definition, &graph, &once);
+    watch.take(&Message {
+        id: MessageId(Uuid::from_u128(1)),
+        kind: MessageKind::Call,
+        from: name("desk").value,
+        to: name("test").value,
+        thread: ThreadId::parse("sess-abcdefgh").expect("it is a thread"),
+        seq: 1,
+        cause: None,
+        call: None,
+        time: Time(0),
+        name: PayloadName::new("urn:test", "test"),
+        payload: Payload::new("<test><hold xmlns='urn:slow'/></test>"),
+    });
+
+    let goals = watch.goals().into_iter();
+    let phases: Vec<_> = goals.map(|goal| (goal.goal.to_string(), goal.phase)).collect();
+    let failed = |goal: &str| (goal.to_owned(), GoalPhase::Failed);
+    assert_eq!(phases, [failed("improve"), failed("back")]);
 }

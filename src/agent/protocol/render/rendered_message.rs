@@ -154,8 +154,8 @@ pub(super) fn shown_or_stub<'a>(
 }
 
 /// Returns the attributes of the `thread-result` in `message`: the id of the ended thread, its
-/// status, and for a call to a group of peers the peer. Returns `None` if `message` is not a
-/// `thread-result` of the core.
+/// status and, if the call went to a group of peers, the name of the peer. Returns `None` if
+/// `message` is not a `thread-result` of the core.
 fn thread_of(message: &Message) -> Option<String> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;

@@ -159,7 +159,8 @@ impl XmlFinalPolicy<'_> {
     }
 
     /// Parses the element of a report. `whole` is the element as the model wrote it, with the
-    /// missing end tag appended. Returns `None` if the text contains no complete action.
+    /// missing end tag appended. Returns `None` if `whole` is not a complete element in spite of
+    /// this end tag.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());

@@ -99,9 +99,9 @@ impl TurnSlots {
         self.stranger(name).is_some()
     }
 
-    /// Returns why the model's attempt at a slot is not a slot of this turn. `name` is the name of
-    /// an unknown root element. Returns `None` if the name shows that the model did not mean a
-    /// slot.
+    /// Returns why an element that the model meant as a slot is not a slot of this turn. `name` is
+    /// the name of an unknown root element. Returns `None` if the name shows that the model did not
+    /// mean a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

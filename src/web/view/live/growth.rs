@@ -191,9 +191,10 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
 }
 
 /// Returns the position of the last record that the page of `thread` shows. The record belongs to
-/// the tree of the thread, or to the reserved thread, for example because it pauses everything. The
-/// sum of these positions over all journals increases with each such record, because the last
-/// record of a journal always has the highest position.
+/// the tree of the thread, or to [`ThreadId::organism`], the reserved thread for records that
+/// concern the whole organism, such as a pause of all calls. The sum of these positions over all
+/// journals increases with each such record, because the last record of a journal always has the
+/// highest position.
 fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
     let trees = [thread.root(), ThreadId::organism()];
     let heads = trees.iter().map(|tree| reader.head(tree).ok().flatten());

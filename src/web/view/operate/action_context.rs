@@ -97,9 +97,10 @@ impl ActionContext {
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
     }
 
-    /// Fails if the record certainly lacks a thread. If an index cannot be read, or lacks records,
-    /// only the organism knows the thread. With several partitions, checks nothing, because the
-    /// journal of the thread may be on another host.
+    /// Fails if the journal certainly does not contain the thread. Does not fail if the index
+    /// cannot be read or lacks records: only the organism then knows whether the thread exists.
+    /// With several partitions, checks nothing, because the journal of the thread may be on another
+    /// host.
     pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
         if self.config.partitions() > 1 {
             return Ok(());

@@ -80,8 +80,9 @@ impl ActionContext {
     }
 
     /// Returns the texts that the person signs, one for each request of the action. Returns no
-    /// texts if decisions need no signature. If an action concerns several partitions and one of
-    /// them does not respond, the pause request for that partition gets no text and stays unsigned.
+    /// texts if decisions need no signature. If the action pauses or resumes several partitions,
+    /// and one of them does not respond, the request to this partition gets no text and stays
+    /// unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {

@@ -418,8 +418,8 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     Ok(Allotment { tokens: tokens.transpose()?, money: money.transpose()?, until: None })
 }
 
-/// Returns the fork point at a message. If no fork can begin at this message, returns the last fork
-/// point before the message. Fails if there is no fork point up to the message.
+/// Returns the fork point at `message` or, if no fork can begin there, the last fork point before
+/// it. Fails if the thread has no fork point up to `message`.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

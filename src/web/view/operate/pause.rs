@@ -74,7 +74,8 @@ impl PauseFacts {
         self.in_force.iter().map(|(_, pause)| pause).find(|pause| pause.target == target)
     }
 
-    /// Returns the partitions that a pause of everything, or of a listener, has not reached.
+    /// Returns the partitions in which no pause of `target` is in force. A pause of everything, or
+    /// of a listener, concerns all partitions.
     fn without_pause(&self, target: &str) -> Vec<u32> {
         let has_pause = |partition: u32| {
             self.in_force.iter().any(|(of, pause)| *of == partition && pause.target == target)

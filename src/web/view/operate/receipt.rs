@@ -73,7 +73,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
 }
 
 /// Returns the record of a retry. Searches only the last [`limits::WEB_RECEIPT_RECORDS`] records in
-/// the tree of the new message; `None` if the record of the retry is not among them.
+/// the tree of the message that the retry sent; `None` if the record of the retry is not among
+/// them.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -174,8 +175,9 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
-/// Whether a record with the input `input` came from `request`. Two requests about the same object
-/// differ in their signature or their note.
+/// Whether a record with the input `input` came from `request`. Compares the action and its object.
+/// For decisions, cancellations and pauses, also compares the signature and the note, because two
+/// requests may differ only in these.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (

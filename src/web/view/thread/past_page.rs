@@ -8,9 +8,9 @@ use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
 
-/// Reads a page of the thread as it was after the record at `at`. The page begins and ends at the
-/// same messages as a page of the present thread would have then. Returns `None` if the thread did
-/// not exist then. A thread with too many records is refused, because all records are read at once.
+/// Reads a page of the thread as it was after the record at `at`. The messages are divided into
+/// pages as they would have been at that time. Returns `None` if the thread did not exist yet. A
+/// thread with too many records is refused, because all records are read at once.
 pub(super) fn past_page(
     index: &IndexReader,
     thread: &ThreadId,
