@@ -247,27 +247,11 @@ impl PartitionWorker {
 
         match ended {
             Ok(()) => Ok(!matches!(stop_reason, Some(WorkerStop::HandOver(_)))),
-            Err(Error::Journal(error)) if is_passing(&error) => self.end_term(error, is_stop),
+            Err(Error::Journal(error)) if is_passing(&error) => {
+                after_term(self.partition, error, is_stop)
+            }
             Err(error) => Err(error),
         }
-    }
-
-    /// Handles the temporary error that ended the pump of the partition. `is_stop` states whether
-    /// the worker must stop. Returns `is_stop`. If the worker must stop, and the pump could not
-    /// close its journal because of the error, returns the error instead.
-    fn end_term(&self, error: journal::Error, is_stop: bool) -> Result<bool, Error> {
-        let partition = self.partition;
-        let reason = error.to_string();
-        let location = location_after_term(error, is_stop)?;
-        if matches!(location, PartitionLocation::Elsewhere(_)) {
-            tracing::warn!(partition, "another process took over the partition: {reason}");
-        } else {
-            tracing::warn!(partition, "the pump of the partition ended; retrying: {reason}");
-        }
-
-        // The location is recorded by the wait for the lease, which knows the name of the process
-        // that pumps the partition now.
-        Ok(is_stop)
     }
 
     /// Gives the deliveries in flight time to end before a planned handover. Waits for
@@ -340,14 +324,22 @@ fn location_after_start(error: &Error) -> PartitionLocation {
     }
 }
 
-/// Returns the location of a partition whose pump has ended because of the temporary journal error
-/// `error`. Returns the error itself if the worker stops and no other process has taken over: the
-/// pump could not close its journal, and nothing retries this.
-fn location_after_term(error: journal::Error, is_stop: bool) -> Result<PartitionLocation, Error> {
+/// Handles the temporary journal error `error` that ended the pump of a partition. Returns
+/// `is_stop`, which states whether the worker must stop. If it must stop, and no other process has
+/// taken over, returns the error: the pump could not close its journal, and nothing retries this.
+///
+/// Does not record the location of the partition: the wait for the lease does, because it knows the
+/// name of the process that pumps the partition now.
+fn after_term(partition: u32, error: journal::Error, is_stop: bool) -> Result<bool, Error> {
     match location_after(&error) {
-        PartitionLocation::Waiting { .. } if is_stop => Err(error.into()),
-        location => Ok(location),
+        PartitionLocation::Elsewhere(_) => {
+            tracing::warn!(partition, "another process took over the partition: {error}");
+        }
+        _ if is_stop => return Err(error.into()),
+        _ => tracing::warn!(partition, "the pump of the partition ended; retrying: {error}"),
     }
+
+    Ok(is_stop)
 }
 
 /// Returns the location of a partition whose pump cannot run in this process because of the
@@ -497,16 +489,16 @@ mod tests {
             journal::Error::UnprovedStream { stream, detail: String::new() }
         };
         for error in [full(), away()] {
-            let stopped = location_after_term(error, true);
-            assert!(matches!(stopped, Err(Error::Journal(_))));
+            assert!(matches!(location_after(&error), PartitionLocation::Waiting { .. }));
         }
+        assert!(matches!(location_after(&taken()), PartitionLocation::Elsewhere(_)));
+
         for error in [full(), away()] {
-            let location = location_after_term(error, false);
-            assert!(matches!(location, Ok(PartitionLocation::Waiting { .. })));
+            assert!(matches!(after_term(0, error, true), Err(Error::Journal(_))));
         }
-        for is_stop in [true, false] {
-            let location = location_after_term(taken(), is_stop);
-            assert!(matches!(location, Ok(PartitionLocation::Elsewhere(_))), "{is_stop}");
+        for error in [full(), away(), taken()] {
+            assert!(matches!(after_term(0, error, false), Ok(false)));
         }
+        assert!(matches!(after_term(0, taken(), true), Ok(true)));
     }
 }
