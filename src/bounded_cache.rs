@@ -5,13 +5,13 @@ use std::hash::Hash;
 
 use crate::limits;
 
-/// A map with limits for the number of its values and for their bytes. Beyond a limit, the oldest
-/// values are removed.
+/// A map with limits for the number of its values and for their bytes. If a limit is exceeded, the
+/// values that were stored first are removed.
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
     /// One entry for each call of `put`, oldest first. An entry is outdated if its value was
-    /// removed or replaced later.
+    /// removed or replaced since then.
     order: VecDeque<(u64, K)>,
     values_max: usize,
     bytes_max: usize,
@@ -42,9 +42,9 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Self { values, order, values_max, bytes_max, bytes: 0, next_place: 0 }
     }
 
-    /// Stores a value of `bytes` bytes in place of the earlier value of the key, and removes the
-    /// oldest values until the limits hold. If the value alone exceeds the maximum number of bytes,
-    /// only removes the earlier value, and returns false.
+    /// Stores a value of `bytes` bytes in place of the key's present value, and removes the oldest
+    /// values until the limits hold. If `bytes` alone exceeds the limit, removes the present value,
+    /// stores nothing, and returns false.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {
@@ -72,8 +72,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.values.get(key).is_some_and(|cached| cached.place == place)
     }
 
-    /// Removes outdated entries from `order` if they outnumber the entries in use. So `order` never
-    /// becomes much longer than the number of values.
+    /// Removes outdated entries from `order` if there are too many, so that `order` does not become
+    /// much longer than the number of values.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.values.len() + 16 {
             return;

@@ -1,10 +1,10 @@
-//! Keeps a register of the child processes that this program starts. An entry also names the
-//! listener that the child runs, if any. This module also reads the status of any process.
+//! Register of the child processes that this program starts, each with the listener that it runs,
+//! if any. The module also reads the status of any process.
 //!
-//! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
-//! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
-//! detached processes only. The code that spawned a child collects the exit code of that child.
-//! This module must not know what the children do.
+//! Every child is started through [`spawn`], and the code that spawned it collects its exit code.
+//! As a subreaper, this program also becomes the parent of processes that a listener detached.
+//! [`reap_orphans`] collects the exit codes of these detached processes only. This module must not
+//! know what the children do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,9 +23,9 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of a started child in the register. While the entry exists, [`reap_orphans`] does not
-/// collect the child's exit code, because the code that started the child collects it. So this
-/// value must not be dropped before the exit code is collected.
+/// Entry of a started child in the register. While it exists, [`reap_orphans`] does not collect the
+/// child's exit code. The code that started the child must collect the exit code before it drops
+/// this value.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,

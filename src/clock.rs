@@ -26,8 +26,7 @@ impl Time {
         Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the time from `earlier` to this instant; zero if `earlier` is the later one of the
-    /// two.
+    /// Returns the time from `earlier` to this instant; zero if this instant is before `earlier`.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -39,8 +38,8 @@ impl Time {
     }
 }
 
-/// Returns the time since the boot of the machine, including the time in which the machine slept.
-/// This time comes from a clock that cannot be set.
+/// Returns the time since the boot of the machine, including the time in which the machine slept. A
+/// change of the system clock has no effect on it.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
@@ -50,9 +49,9 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Returns the number of microseconds that a test adds to the clock of a running pump. The
-/// environment variable `ORGANISM_CLOCK_SKEW` names the file that contains this number. Without the
-/// variable, returns 0. Only debug builds read the file.
+/// Returns the number of microseconds that a test adds to the clock of a running pump. Reads the
+/// number from the file that the environment variable `ORGANISM_CLOCK_SKEW` names. Returns 0
+/// without the variable. Only debug builds read the file.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();

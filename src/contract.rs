@@ -65,8 +65,8 @@ pub enum Role {
     Workflow,
 }
 
-/// How the results of several peers become the one result of a call. A call goes to several peers
-/// if all of them accept its payload name.
+/// How the results of several peers become the one result of a call. A call goes to all peers that
+/// accept its payload name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
     /// The result holds, for each peer in config order, the peer's reply, or an error if the peer
@@ -98,9 +98,9 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether the listener forwards answers. An answer is forwarded if its payload name is one of
-    /// `replies` and a peer accepts this name. The pump then sends the answer to the peer as a
-    /// call, and the result of this call becomes the result of the listener.
+    /// Whether the listener forwards answers. If true, an answer whose payload name is one of
+    /// `replies` and is accepted by a peer goes to this peer as a call. The result of that call
+    /// becomes the result of the listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
@@ -134,9 +134,9 @@ pub struct Contract {
     /// before a person approves the call. `None` if the listener gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time for which a client's idempotency key is remembered, counted from its first use. While a
-    /// call with the key is open, the key does not expire. A request that uses an expired key
-    /// counts as new. `None` if the key is kept as long as its tree.
+    /// Time for which a client's idempotency key is remembered after its first use; `None` to
+    /// remember the key as long as its tree. The key of an open call does not expire. A request
+    /// with an expired key counts as new.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -146,8 +146,8 @@ pub struct Contract {
     /// they may send no requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// Names of the primitives, such as `wait`, that this listener may use. If the config lists
-    /// none, this is `None`, and the listener's role decides.
+    /// Names of the primitives, such as `wait`, that this listener may use, as the config lists
+    /// them. `None` if the config has no list; the listener's role then decides.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
     /// Payloads with which agents answer the typed goals of this workflow. A goal is typed if the
@@ -233,9 +233,9 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork takes the results of calls to this listener from the record instead of making
-    /// the calls again. A fork is a thread that continues the recorded history of another thread.
-    /// True for every listener except agents and workflows.
+    /// Whether a fork takes the results of calls to this listener from the record, and does not
+    /// repeat the calls. True for every listener except agents and workflows. A fork is a thread
+    /// that continues the recorded history of another thread.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -245,22 +245,22 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns the contract of the listener `name` without borrowing these contracts, so that the
-    /// caller can change the pump's state meanwhile. Returns `None` if no listener has this name.
+    /// Returns the contract of the listener `name`, without a borrow of these contracts. So the
+    /// caller can change the pump's state while it uses the contract. Returns `None` if no listener
+    /// has this name.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
 
-    /// Returns the contract of the listener `name`, as the [`Arc`] that shares the contract with
-    /// other owners. Returns `None` if no listener has this name.
+    /// Returns the contract of the listener `name` as an [`Arc`], which the caller can clone.
+    /// Returns `None` if no listener has this name.
     pub fn entry(&self, name: &ListenerName) -> Option<&Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| contract)
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. In the copy, no sender may call a listener that is missing from `current`. If a
-    /// listener no longer accepts a payload in `current`, no sender may send this payload to the
-    /// listener.
+    /// `current`. In the copy, no sender may call a listener that `current` lacks, or send a
+    /// listener a payload that the listener no longer accepts in `current`.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

@@ -45,8 +45,8 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Creates an empty file that only its owner may read and write. Leaves an existing file as it is.
-/// If the file becomes a database, SQLite gives the same permissions to the write-ahead log and the
-/// shared memory beside it.
+/// If the file becomes a database, SQLite gives the same permissions to the files that it puts
+/// beside it.
 pub fn create_private(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -61,8 +61,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     write_new_private(path, bytes)
 }
 
-/// Writes a new file that only its owner may read and write. Fails if the file exists. If the file
-/// cannot be written completely, removes it again, so that it does not block the next attempt.
+/// Writes a new file that only its owner may read and write. Fails if the file exists. If a write
+/// fails, removes the incomplete file, so that it does not block the next attempt.
 pub fn write_new_private(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());

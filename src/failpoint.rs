@@ -50,14 +50,13 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoint while directories are bound to a project. The directories were found to be bound to no
-/// project, and the lock of the data directory is not taken yet.
+/// Failpoint while directories are bound to a project: after the check that they are bound to no
+/// other project, and before the lock of the data directory is taken.
 pub const PROJECT: [&str; 1] = ["directory-unbound"];
 
-/// Failpoints of the pump. Once a record is durable, the pump acts on it, for example by a
-/// delivery. Most failpoints come directly before or after such an action. `answered` and `stepped`
-/// come earlier: after a listener's answer has arrived, and before the record of the answer is
-/// durable.
+/// Failpoints of the pump. Most of them come directly before or after an action that follows a
+/// durable record, such as a delivery. `answered` and `stepped` come earlier: after a listener's
+/// answer has arrived, and before the record of the answer is durable.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -72,27 +71,25 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Prefix of conversation thread ids. The failpoint counts only passes for threads whose ids
-    /// have this prefix. If `None`, the failpoint counts every pass.
+    /// Beginning of the ids of conversation threads. The failpoint counts only passes for threads
+    /// with such an id; every pass if `None`.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// Path of a file. An OS thread at the failpoint waits until this file exists.
-    /// `None` if the process aborts instead.
+    /// Path of a file. An OS thread at the failpoint waits until the file exists. If `None`, the
+    /// process aborts at the failpoint.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects the present pass of the failpoint,
-/// aborts the process. If `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists
-/// instead.
+/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects this pass of the failpoint, aborts
+/// the process or, if `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Marks a place in the code where a test can stop the program, as [`failpoint`] does. The code at
-/// this place works for the conversation thread `thread`, and a test can limit the failpoint to
-/// certain conversation threads.
+/// Marks a failpoint as [`failpoint`] does, in code that works for the conversation thread
+/// `thread`. A test can limit the failpoint to certain conversation threads.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

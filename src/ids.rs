@@ -45,9 +45,9 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// Id of a message. External input gets a UUIDv7. A message that the pump emits gets a UUIDv5,
-/// which is derived from three values: the journal's id, the position of the record, and the number
-/// of ids that were derived earlier for the same record.
+/// Id of a message. A message from outside gets a UUIDv7. A message of the pump gets a UUIDv5,
+/// derived from the journal's id, the position of the record, and the number of ids that were
+/// already derived for this record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -275,7 +275,7 @@ impl ThreadId {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
     }
 
-    /// Returns the number of levels between this thread and its root.
+    /// Returns the level of this thread beneath its root; 0 for a root thread.
     pub fn depth(&self) -> usize {
         self.0.bytes().filter(|b| *b == b'.').count()
     }
@@ -411,8 +411,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the attempt number `epoch.0`. A pump of this epoch gives this number to each preview
-    /// request. All other attempts have a number `epoch.n` in which `n` is at least 1.
+    /// Returns `epoch.0`, the attempt number of every preview request of a pump with this epoch. In
+    /// the number `epoch.n` of any other attempt, `n` is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

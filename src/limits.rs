@@ -14,8 +14,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Maximum bytes of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
-/// Maximum bytes of a payload that the core writes. One of these payloads records a model turn: it
-/// contains the whole text of the turn, escaped.
+/// Maximum bytes of a payload that the core writes. Such a payload may record a model turn, and
+/// then contains the whole text of the turn, escaped.
 pub const CORE_PAYLOAD_BYTES_MAX: usize = 8 << 20;
 /// Maximum depth of nested elements in a payload.
 pub const XML_DEPTH_MAX: usize = 128;
@@ -48,10 +48,10 @@ pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// digest is in memory, the pump knows that the journal already contains the input. For all other
 /// inputs, the pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Limit on futile searches for close tags: the maximum bytes that all searches in one turn may
-/// read without finding a close tag. Beyond this number, the rest of the turn is not parsed.
+/// Maximum bytes that all searches for close tags in one turn may read without finding a close tag.
+/// Beyond this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
-/// Maximum names of unknown root elements that the parser of model text remembers for one turn.
+/// Maximum names of unknown root elements in one turn that the parser of model text remembers.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
@@ -99,16 +99,16 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation of an XPath expression, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Number of bytes that count as one operation when one of organism's own XPath functions reads
-/// text.
+/// Number of bytes of text that count as one operation of an XPath expression, if one of organism's
+/// own XPath functions reads them.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one XPath expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum total bytes of the text in the nodes that one XPath expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Default maximum number of items of a workflow goal with the config key `each`. Such a goal runs
-/// once for each item of a list.
+/// Default maximum number of items for a workflow goal that runs once for each item of a list
+/// (config key `each`).
 pub const EACH_ITEMS_DEFAULT: u32 = 100;
 pub const EACH_ITEMS_CEILING: u32 = 100_000;
 /// Default maximum number of items that a workflow goal with the config key `each` processes at the
@@ -118,7 +118,7 @@ pub const LOOP_PASSES_CEILING: u32 = 10_000;
 /// Default maximum number of corrections that a supervisor may request for the output of one goal.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
-/// Highest configurable depth of delegations: how many levels of delegated tasks may be beneath one
+/// Highest configurable depth of delegations: the number of levels of delegated tasks beneath one
 /// goal.
 pub const ROLES_DEPTH_CEILING: u32 = 8;
 
@@ -130,15 +130,15 @@ pub const ROOT_CHARS_MIN: usize = 8;
 /// Maximum characters after `sess-` in the id of a root thread. With this length, the id of the
 /// deepest child still fits into [`THREAD_ID_BYTES_MAX`].
 pub const ROOT_CHARS_MAX: usize = 59;
-/// Number of characters after `sess-` in a root thread's id, if the id is derived from a digest.
-/// The number is large enough to exclude collisions.
+/// Number of characters after `sess-` in the id of a root thread that is derived from a digest. The
+/// number is large enough to exclude collisions.
 pub const ROOT_CHARS_DERIVED: usize = 20;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 /// Maximum characters of an invalid id that an error message repeats.
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Minimum hex digits of a payload hash in an approval. This many digits identify the payload that
-/// the operator has read.
+/// Minimum hex digits of the payload hash in an approval. They are enough to identify the payload
+/// that the operator has read.
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
 pub const HASH_CHARS_MAX: usize = 64;
@@ -151,8 +151,8 @@ pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
 pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
-/// Maximum number of pauses that operators may have in force in one partition. A pause keeps calls
-/// from being handed over to listeners.
+/// Maximum number of pauses in force in one partition. A pause is an operator's action that keeps
+/// calls from being handed over to listeners.
 pub const PAUSES_MAX: usize = 1_000;
 /// Maximum details, which are pairs of name and value, in one recorded operator action.
 pub const ACTION_DETAILS_MAX: usize = 64;
@@ -199,32 +199,30 @@ pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Maximum bytes of an unreadable answer that its error message quotes.
 pub const ANSWER_EXCERPT_BYTES_MAX: usize = 200;
-/// Minimum time between a heartbeat of a listener and the time-out of the listener's running
-/// attempt. For a listener that makes model calls, the listener's own timeout replaces this
-/// minimum.
+/// Minimum time from a heartbeat of a listener to the time-out of its running attempt. For a
+/// listener that makes model calls, the listener's own timeout applies instead.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
-/// for example of further calls, that the listener of the call gets together in one delivery. A
-/// round has failed if every result in it is a failure.
+/// for example of further calls, that one delivery gives to the call's listener. It has failed if
+/// every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
-/// Number of consecutive failed rounds of a call after which backoff begins: organism then delays
-/// the delivery of further results to the call's listener. Agents are exempt.
+/// Number of consecutive failed rounds of a call after which organism delays the delivery of
+/// further results to the call's listener. Agents are exempt.
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Delay before organism first tries again to deliver to a listener that did not accept a delivery.
-/// Each such try is a probe. The delay doubles with each probe.
+/// Delay before the first probe of a listener that did not accept a delivery. A probe is a further
+/// attempt to deliver. The delay doubles with each probe.
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// Maximum delay between two probes of a listener that did not accept a delivery. See
 /// [`PROBE_FIRST`].
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// Time limit of a probe. A probe is a delivery to a listener that did not accept an earlier
-/// delivery. If the probe is not returned as undeliverable within this time, the listener counts as
-/// having accepted it.
+/// Time limit of a probe, which is a delivery to a listener that did not accept an earlier one. A
+/// probe counts as accepted if it is not returned as undeliverable within this time.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a listener may continue to handle a call that was cancelled.
@@ -235,20 +233,19 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Time that a child process has to exit after unsolicited output, before the process is killed. If
-/// the program printed an error and exits within this time, its exit code and its last words
-/// describe the failure. The time is long enough for the exit of an interpreted program, and so
-/// short that it does not noticeably delay the replacement of a program that keeps running.
+/// it exits in time, its exit code and its last words describe the failure. The time is enough for
+/// an interpreted program that printed an error, and hardly delays the replacement of a program
+/// that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
 /// Number of stray answers at which a child process is replaced, and at which an attempt on NATS
-/// counts as crashed. An attempt is one hand-over of a call. An answer of a child process is stray
-/// if it does not name the attempt that the process currently handles. An answer on NATS is stray
-/// if it does not name the attempt on whose subject it arrives.
+/// counts as crashed. An attempt is one hand-over of a call. A stray answer does not name the
+/// attempt that the child process handles or, on NATS, the attempt to whose subject it was sent.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
-/// Number of consecutive frames of a child process after which its host looks for commands, such as
-/// a cancellation, before it reads the next frame.
+/// Number of frames that a host reads from a child process one after another before it looks for
+/// commands, such as a cancellation.
 pub const CHILD_FRAMES_IN_ROW_MAX: u32 = 64;
-/// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
-/// processes that survived the previous pass.
+/// Maximum passes at start-up that end leftover processes of an earlier pump. Each further pass
+/// ends the processes that survived the previous one.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Maximum characters of a crashed process's last line on standard error, as the failure report
@@ -314,7 +311,7 @@ pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Maximum bytes of a proxy's response to a request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
-/// Minimum bytes of an API key that is removed from model answers. A shorter key is not removed: it
+/// Minimum bytes of an API key that is removed from model answers. A shorter key stays, because it
 /// is often a common word, such as `ollama`, that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
@@ -324,9 +321,9 @@ pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Estimated tokens that a model API adds to the input of a model: once for each message, once for
 /// each tool, and once for the system prompt.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage added to an estimated number of tokens if organism does not have the vocabulary of
-/// the model. The estimate uses OpenAI's vocabulary of 2024. Most other vocabularies are smaller,
-/// so they split a text into more tokens.
+/// Percentage added to an estimated number of tokens if organism lacks the vocabulary of the model.
+/// It then estimates with OpenAI's vocabulary of 2024. Most other vocabularies are smaller, so they
+/// split a text into more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Estimated tokens of the short text that replaces an oversized result in a prompt.
 pub const STUB_TOKENS: u64 = 64;
@@ -336,14 +333,14 @@ pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 /// Highest configurable price of a million tokens.
 pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
-/// Default number of rounds in which a model's routes are tried. After the last round, the error of
-/// the last request is reported.
+/// Default number of rounds in which a call tries the routes of a model. If all rounds fail, the
+/// call reports the error of its last request.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest wait that a provider may request with `Retry-After`. If a provider requests a longer
-/// wait, the response counts as a refusal.
+/// Longest wait that a provider may request with `Retry-After`. A response that requests a longer
+/// wait counts as a refusal.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
@@ -353,8 +350,8 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. If a submission is within this limit, but larger than a payload
-/// may be, the pump refuses it and records the refusal.
+/// Maximum bytes of a submission. If a submission within this limit is too large for a payload, the
+/// pump refuses it and records the refusal.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -369,8 +366,8 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
-/// Maximum number of connections to which the control socket answers `busy` at the same time;
-/// further connections wait to be accepted.
+/// Maximum number of connections to which the control socket answers `busy` at the same time. While
+/// so many are open, further connections wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// Delay after which a client should send again a request that got `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
@@ -382,10 +379,10 @@ pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum connections that a command makes to a control socket while the process that serves the
-/// socket is not the process that holds the lock of the journal. The two processes may differ for a
-/// moment, while a pump takes over the journal. If they still differ at the last connection, the
-/// command reports that the wrong process serves the socket.
+/// Maximum connections that a command makes to a control socket until the process that serves the
+/// socket is the one that holds the journal's lock. The two may differ for a moment while a pump
+/// takes over the journal. If they differ at every connection, the command reports that the wrong
+/// process serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
@@ -402,9 +399,9 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], after which the query states
 /// why no pump responds.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(12);
-/// Maximum duration of a command's wait for new records if the organism has several partitions. The
-/// wait is bounded because it may miss a record: the process of the organism on the command's host
-/// reports only records of the partitions that this process follows.
+/// Longest wait of a command for new records, if the organism has several partitions. After this
+/// wait, the command looks again, because the organism's process on this host reports only records
+/// of the partitions that it follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -415,29 +412,28 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// Maximum commands from the inbox of a pump that the pump handles together in one group commit.
 pub const GROUP_COMMIT_MAX: usize = 256;
-/// Minimum time for which a pump must have stood still before it records the standstill. A recorded
-/// standstill does not count towards time-outs. A standstill is caused by a stopped process, a
-/// sleeping machine, or a clock that was set forward.
+/// Minimum length of a standstill that a pump records. The recorded time does not count towards
+/// time-outs. A pump stands still if its process is suspended or the machine sleeps. Setting the
+/// clock forward has the same effect.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
-/// Interval at which a pump checks whether its process was stopped.
+/// Interval at which a pump checks whether it stood still (see [`STANDSTILL_MIN`]).
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum number of calls with waiting clients at which a pump removes the entries of clients that
-/// no longer wait.
+/// have stopped waiting.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Held calls do not count. While all open calls of a tree
-/// wait for persons or timers, the messages of the tree do not count.
+/// Maximum messages in flight in one pump. Not counted are held calls, and some messages of trees
+/// whose open calls all wait for persons or timers: see [`WAITING_MESSAGES_PER_CALL_MAX`].
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// If all open calls of a tree wait for persons or timers, some messages of the tree do not count
-/// towards [`IN_FLIGHT_MAX`]: this number for each call that is held or has a timer. Further
-/// messages of the tree count, so that a listener cannot collect messages without bound before it
-/// waits.
+/// Number of messages that do not count towards [`IN_FLIGHT_MAX`] for each call that is held or has
+/// a timer, if all open calls of its tree wait for persons or timers. Further messages of the tree
+/// count, so that a listener cannot collect messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
-/// Interval at which a pump fires some of the due timers while it has too many messages in flight.
-/// Timers fire in spite of the limit, because the messages in flight may wait for a timer.
+/// Interval at which a pump with too many messages in flight fires some of the due timers. They
+/// fire in spite of the limit, because the messages in flight may wait for a timer.
 pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval within which all `busy` refusals of one client are recorded as one count.
+/// Length of the period in which a pump records all `busy` refusals of one client as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of records after which a checkpoint is due.
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
@@ -447,20 +443,20 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
 /// Delay after a failure to copy a checkpoint, before the copy is tried again.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
-/// Maximum time to wait for copies of checkpoints when a journal is closed, or when a journal in
-/// use is verified.
+/// Maximum time to wait for the copies of checkpoints when a journal is closed, or when a journal
+/// that a pump uses is verified.
 pub const CHECKPOINT_COPY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum checkpoints that wait to be copied. Beyond this number, the oldest checkpoint is
 /// dropped.
 pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
-/// Number of records after which the table of thread trees in SQLite is updated. Readers must scan
-/// the records that are newer than the table.
+/// Number of records after which the table of trees in SQLite is updated. Readers must scan all
+/// records that are newer than the table.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Size of SQLite's write-ahead log, in bytes, at which the contents of the log are moved into the
 /// database file.
 pub const WAL_BYTES: usize = 40 << 20;
-/// Size of SQLite's write-ahead log, in bytes, at which the journal's writer waits until the
-/// contents of the log have been moved into the database file.
+/// Size of SQLite's write-ahead log, in bytes, at which the journal's writer waits until the log is
+/// moved into the database file.
 pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
 /// Maximum capacity in bytes that each encoding buffer of the journal keeps for the next commit. A
 /// larger buffer is shrunk after its commit.
@@ -468,8 +464,8 @@ pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
 /// Maximum time that a commit waits while another program's SQL statement locks the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum records that a journal scan reads in one transaction. A longer transaction would keep
-/// SQLite from emptying the write-ahead log.
+/// Maximum records that a journal scan reads in one transaction. During a longer transaction,
+/// SQLite could not empty the write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
 /// Number of records that a journal scan reads, parses and checks as one chunk. These records fit
 /// into the processor's caches.
@@ -478,23 +474,23 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum number of reports that are queued for one client. A client that waits for a call gets
-/// reports about other waiting calls of the same tree. Further reports are dropped.
+/// Maximum queued reports for a client that waits for a call. The reports are about other waiting
+/// calls of the same tree. Further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
-/// Time after which a model call is reported to the clients that wait for a call of the same tree.
-/// The time begins when the model call begins or changes its state.
+/// Time for which a model call must be in the same state before it is reported to the clients that
+/// wait for a call of the same tree.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
-/// Delay before the pump first looks for stalled calls, which are ready but not handed over. The
-/// pump informs the waiting clients of stalled calls. The delay doubles with each further look, up
-/// to [`STALLED_CALL_LOOK_MAX`].
+/// Delay before the pump first looks for stalled calls: calls that are ready but not handed over.
+/// The pump reports them to the waiting clients. The delay doubles with each look, up to
+/// [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
 /// Maximum delay between two looks for stalled calls, which are ready but not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
 /// Interval at which the pump looks for model calls that have reached [`CALL_WAIT_REPORT_AFTER`],
 /// so that it can inform the waiting clients.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum events of the live channel queued for one reader; further events are dropped. At most
-/// half of the queued events may be text.
+/// Maximum events of the live channel that are queued for one reader; at most half of them may be
+/// text. Further events are dropped.
 pub const LIVE_EVENTS_MAX: usize = 512;
 /// Maximum bytes of the events queued for one reader of the live channel. Text may take at most
 /// half of these bytes.
@@ -505,40 +501,40 @@ pub const LIVE_TEXT_BYTES: usize = 4 << 10;
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time that a reader of the live channel waits for a further event after the organism has
-/// ended. Also the maximum time for which an agent's host delays an answer while it sends the
-/// queued texts of the model.
+/// Maximum time that a reader of the live channel waits for each further event after the organism
+/// has ended. Also the maximum time for which an agent's host delays an answer to send the model's
+/// queued texts first.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum pause before a reader subscribes again to a partition whose pump refused the
-/// subscription.
+/// Maximum delay before a reader of the live channel repeats a subscription that the pump of a
+/// partition refused.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump repeats its request for streamed texts. While the live channel of a
-/// pump has readers, the pump requests the texts that models stream from the hosts of its agents.
+/// Interval at which a pump repeats its request for the texts that models stream. While its live
+/// channel has readers, the pump sends this request to the hosts of its agents.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends the texts that models stream.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a pump's request for streamed texts is valid. After this time without another
-/// request, a host of agents sends the pump no more texts.
+/// Validity of a pump's request for the texts that models stream. A host of agents sends texts to
+/// the pump until this time has passed without another request.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can request for a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Longest interval between two reports about the progress of a model call. If the timeout of the
-/// call is short, the interval is an eighth of the timeout.
+/// Longest interval between two reports about the progress of a model call. The interval is an
+/// eighth of the call's timeout, if that is shorter.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 // HTTP.
 /// Maximum open connections to the HTTP server for health and metrics; further connections wait to
 /// be accepted.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
-/// Maximum time that a client of the HTTP server for health and metrics may take to send the head
-/// of a request, and maximum idle time of a connection.
+/// Maximum time for a client of the HTTP server for health and metrics to send the head of a
+/// request. Also the maximum idle time of a connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Maximum number of waiting calls that may come before a page of the list of waiting calls in the
-/// web view. The web view cannot show the calls after that page.
+/// Maximum number of calls that may precede a page of the web view's list of waiting calls. The web
+/// view cannot show calls further down the list.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
@@ -549,41 +545,41 @@ pub const WEB_ROWS_MAX: usize = 500;
 /// Default number of messages on a page of a thread in the web view; the URL may state another
 /// number.
 pub const WEB_PAGE_MESSAGES: usize = 200;
-/// Number of earlier messages on the page that a link to a message opens. The page begins with
-/// these messages, and the linked message follows.
+/// Number of earlier messages that a page shows before a message, if a link to the message opened
+/// the page.
 pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 /// Maximum lines of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
 /// Maximum attempts of one call that a timeline of the web view shows. The same maximum applies to
-/// the periods in which the call waited for a person, and to the turns of the call.
+/// the call's turns, and to the periods in which the call waited for a person.
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Length of the period before the present whose messages the web view counts, to show the message
-/// rate of each listener.
+/// Length of the latest period in which the web view counts messages, to show the message rate of
+/// each listener.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
-/// Maximum open calls that the web view counts to show how much work a pause, a cancellation or a
-/// resume concerns.
+/// Maximum open calls that the web view counts to show how many calls a pause, a cancellation or a
+/// resume would concern.
 pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 /// Maximum failures at the top of the page of refusals and failures.
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum length, in characters, of the failure reason that a list in the web view shows.
 pub const WEB_REASON_CHARS: usize = 300;
-/// Time after which the web view loads a config again, even if the config's files are unchanged.
-/// Files outside the project are not checked for changes.
+/// Time after which the web view loads a config again, even if the project's files are unchanged. A
+/// change of files outside the project is noticed only then.
 pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
-/// Maximum number of records that the web view reads from the end of a journal to find the record
-/// of an action that it has just sent.
+/// Maximum number of records that the web view reads, from the end of a journal, to find the record
+/// of an action that a person has just sent.
 pub const WEB_RECEIPT_RECORDS: u64 = 200;
-/// Maximum number of records to which the receipt of an action links. An action that consists of
-/// several requests has several records.
+/// Maximum number of records to which the receipt of an action links. An action that sends several
+/// requests has a record for each.
 pub const WEB_RECEIPT_LINKS: usize = 5;
-/// Maximum refused payloads that the web view shows with a held call. A model wrote these payloads
-/// in the same turn as the call.
+/// Maximum refused payloads that the web view shows with a held call. They come from the same turn
+/// of the model as the call.
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
@@ -612,7 +608,7 @@ pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on the same machine.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree that the web view reads to show an earlier state of a thread, a graph
-/// of goals or a comparison of threads. For a tree with more records, it shows none of these.
+/// of goals or a comparison of threads. It shows none of these for a tree with more records.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal that the web view itself verifies. For a longer journal, the web
 /// view names the commands that verify it.
@@ -622,13 +618,13 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records between the oldest held call of a thread and the end of the journal.
-/// If there are more, the page of the thread does not show the contents of its held calls.
+/// Maximum number of records after the oldest held call of a thread. If the journal has more, the
+/// page of the thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum calls waiting for a person that are counted, in a thread and the threads beneath it,
-/// when the first page of the thread's events is made from the index.
+/// Maximum calls that wait for a person and are counted for the first page of a thread's events, if
+/// this page is made from the index. The count includes the threads beneath the thread.
 pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
@@ -642,13 +638,12 @@ const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
 /// Minimum time between two updates of a live page. The web view updates live pages when the
 /// journals have grown.
 pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay before the web view looks for a running organism again. It looks only while a live page is
-/// open.
+/// Delay before the web view looks again for a running organism, while a live page is open.
 pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
 /// Interval of keep-alive lines on the connection of a quiet live page.
 pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Maximum pages that the web view keeps after it has drawn them. If several live pages have the
-/// same address, all of them get the same drawn page.
+/// Maximum drawn pages that the web view keeps. Live pages with the same address share one drawn
+/// page.
 pub const WEB_SHARED_PAGES_MAX: usize = 128;
 /// Number of OS threads that serve the connections of a web view. Queries run on other OS threads.
 pub const WEB_THREADS: usize = 2;
@@ -696,14 +691,14 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum number of trees for which a process keeps an index of records in memory. With the index
-/// of a tree, the process can read one thread for a listener without a walk through the whole tree.
+/// Maximum trees for which a process keeps an index of the tree's records in memory. With this
+/// index, it can read one thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum total bytes of all indexes of trees' records in the memory of a process. The index that
-/// was read last is kept whatever its size.
+/// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
+/// that was read most recently is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum records that the index of a tree keeps in memory because they are shared. A shared
-/// record opened several threads, and must still be read for some of them.
+/// Maximum shared records that the index of a tree keeps in memory. A shared record opened several
+/// threads, and must still be read for some of them.
 pub const MEMORY_SHARED_RECORDS_MAX: usize = 8;
 /// Maximum total bytes of the shared records that the index of a tree keeps in memory. A shared
 /// record opened several threads, and must still be read for some of them.
@@ -719,7 +714,7 @@ pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that agents keep between turns. The messages of the thread with
-/// the latest turn are kept whatever their size.
+/// the most recent turn are kept whatever their size.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -734,33 +729,32 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum number of threads that all trees at rest in a pump's memory have together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. If more of
-/// these trees wait, some leave memory for the working file, and each query for all held calls must
-/// read them from there. So the number is much higher than [`RESTING_TREES_MAX`].
+/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further ones
+/// move to the working file, where each query for all held calls must read them. So the number is
+/// much higher than [`RESTING_TREES_MAX`].
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
-/// [`RESTING_TREES_MAX`]. Beyond that, the pump moves all trees or keys above the limit out of
-/// memory at once. So each move concerns many of them.
+/// [`RESTING_TREES_MAX`]. Beyond this number, it moves all trees or keys above the limit out of
+/// memory together.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that a pump moves between its memory and the working
 /// file at once.
 pub const RESTING_ROUND_MAX: usize = 4096;
-/// Size, in KiB, of the SQLite page cache for each working file. A working file is a temporary
-/// database for data that a pump moves out of its memory.
+/// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
+/// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of most recent uses of heads, over all trees, that keep the used heads in memory. A head
-/// is the last record of a tree. A head is used when its tree gets a record, and when the head is
-/// loaded into memory.
+/// Number of most recent uses of heads that decides which heads stay in memory: those with one of
+/// these uses. A head is the last record of a tree. A use is a new record of the tree, or the
+/// loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of uses of heads, beyond [`RESIDENT_HEADS`], that a journal collects before it moves
-/// heads from memory to a working file. It then moves every head that has none of the
-/// [`RESIDENT_HEADS`] most recent uses. The number is large, so that each move writes many heads
-/// together.
+/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which a journal moves heads
+/// from memory to a working file: all heads without one of the [`RESIDENT_HEADS`] most recent uses.
+/// The number is large, so that each move writes many heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -769,18 +763,18 @@ pub const UNSAVED_HEADS_MAX: usize = 131_072;
 pub const MERKLE_CHUNK_LEAVES: usize = 32;
 /// Bytes of the Bloom filter that makes most lookups in a working file unnecessary.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
-/// Maximum threads that hash a snapshot.
+/// Maximum OS threads that hash a snapshot.
 pub const SNAPSHOT_THREADS_MAX: usize = 8;
 /// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum number of consecutive snapshots that are each made from the previous one. The next
-/// snapshot after them is made from every record.
+/// Maximum number of consecutive snapshots that are each made from the previous one. After them, a
+/// snapshot is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Number of bytes of encoded trees and client keys that the writer of a snapshot collects before
 /// it stores them in one transaction.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
-/// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
-/// multiplied by this factor.
+/// Factor for the pause between two snapshots: the pause is this many times as long as the making
+/// of the previous snapshot.
 pub const SNAPSHOT_PAUSE: u32 = 4;
 /// Interval at which an OS thread that waits for the background verification of a journal checks
 /// whether it must stop.
@@ -800,18 +794,18 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// Time after the last blocking call on a NATS connection at which the background thread of the
-/// connection takes over the connection's network traffic.
+/// Time without a blocking call on a NATS connection after which the connection's background OS
+/// thread takes over its network traffic.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
-/// Maximum time that a listener of the Rust kit handles queued deliveries before it sends and
-/// receives on its NATS connection again.
+/// Maximum time for which a listener of the Rust kit handles queued deliveries before it uses its
+/// NATS connection again.
 pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum size, in bytes, of a listener's answer that a NATS host checks in the task that also
-/// receives the messages of other listeners. Longer answers are checked on another OS thread, so
-/// that the check does not delay these messages.
+/// Maximum bytes of a listener's answer that a NATS host checks in the task that receives messages.
+/// A longer answer is checked on another OS thread, so that it does not delay the messages of other
+/// listeners.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -836,8 +830,8 @@ pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of ended attempts that the pump remembers for one NATS listener. The pump accepts
-/// late answers only to remembered attempts.
+/// Maximum number of ended attempts of one NATS listener that the pump remembers. Only these
+/// attempts may still get late answers.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
@@ -849,8 +843,7 @@ pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
 /// Total time for which an agent's host repeats a request to the pump before the host gives up. No
-/// work is lost if the host gives up: if the pump was restarted in this time, the pump has
-/// delivered the agent's call again.
+/// work is lost then: a pump that was restarted in this time has delivered the agent's call again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -862,8 +855,8 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// the model turn, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Time for which a host of agents keeps a delivery whose config the host does not have. After this
-/// time, the host returns the delivery; by then, another host may have the right config.
+/// Time for which a host of agents keeps a delivery with a config that the host lacks. The host
+/// then returns the delivery, because another host may have the config by then.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of configs for which a process that hosts agents accepts deliveries. These are
 /// the present config, and the configs that were in force before the latest reloads.
@@ -874,7 +867,7 @@ pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 // The journal on JetStream.
 /// Timeout of a JetStream request.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of a JetStream request during the opening of a journal.
+/// Time for which the opening of a journal is repeated while JetStream is unavailable.
 pub const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(6);
 /// Timeout of the small request that probes whether any NATS server responds.
 pub const STREAM_PROBE: Duration = Duration::from_millis(300);
@@ -887,12 +880,12 @@ pub const STREAM_READ_AHEAD: u64 = 32;
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
 /// Interval at which a pump renews the lease of its partition.
 pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
-/// Timeout of one lease renewal. It is short enough for a further renewal before the lease lapses,
-/// so one lost response does not lose the lease.
+/// Timeout of one lease renewal. The time is short, so that the pump can try again before the lease
+/// lapses, and one lost response does not lose the lease.
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a pump's proof that it leads its partition. If the proof is older, the pump must
+/// Maximum age of a pump's proof that it leads its partition. With an older proof, the pump must
 /// not deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take
 /// over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
@@ -906,8 +899,7 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total time limit for the queries to all sources of lower bounds. A lower bound states how many
-/// records a stream must have.
+/// Total time limit for queries that determine how many records a stream must have at least.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate size in bytes of a message with which `organism promote` copies records of a journal
 /// into a stream.
@@ -927,11 +919,11 @@ pub const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub const STANDBY_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before a standby contacts an unreachable server again.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum delay before a standby tries again to follow the stream. The previous attempt failed
-/// because the disk was full, or because the standby refused the stream that it had read.
+/// Maximum delay before a standby tries again to follow the stream, after the disk was full or the
+/// standby refused the stream.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Factor for the delay before a standby reads a refused stream again. The delay is the duration of
-/// the last read, multiplied by this factor.
+/// Factor for the delay before a standby reads a refused stream again: the delay is this many times
+/// as long as the previous read.
 pub const STANDBY_READ_SHARE: u32 = 10;
 /// Maximum time that a request waits for a partition without a pump. The time is slightly longer
 /// than a takeover takes.
@@ -941,22 +933,21 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum time since the last announcement of a process for which the process still counts as
-/// running. A new leader waits for a report from each running process. The time is less than
-/// [`LEASE_LAPSE`], so that the leader does not wait for a dead process whose lease has lapsed.
+/// Maximum time since the latest announcement of a process that counts as running. A new leader
+/// waits for a report from each running process. The time is less than [`LEASE_LAPSE`], so that the
+/// leader does not wait for a dead process whose lease has lapsed.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
-/// Minimum time without a change of partition owners before a rebalance, so that processes decide
-/// on current data.
+/// Minimum time without a change of partition owners before a rebalance. In this time, all
+/// processes get the current data.
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a process failed to take over a partition that was offered to it. During the pause,
-/// no partition is offered to the process.
+/// Time for which no partition is offered to a process that failed to take over an offered
+/// partition.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
-/// Maximum time that a handover waits for the partition's deliveries in flight to end. A delivery
-/// that takes longer does not delay the handover further.
+/// Maximum time that a handover waits for the partition's deliveries in flight to end.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// Interval of the keep-alives that a pump sends while it serves a request over NATS.
 pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -985,13 +976,12 @@ pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
 /// Minimum characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
 /// Binary logarithm of the cost `N` of scrypt, which derives the key of an operator's file from the
-/// passphrase. Each guess takes 16 MiB: OpenSSL and Node refuse files that need more than 32 MiB.
+/// passphrase. A guess takes 16 MiB. OpenSSL and Node refuse files that need more than 32 MiB.
 pub const PASSPHRASE_SCRYPT_LOG_N: u8 = 14;
 /// Block size `r` of scrypt for an operator's file.
 pub const PASSPHRASE_SCRYPT_R: u32 = 8;
-/// Parameter `p` of scrypt for an operator's file: the number of times that scrypt does its work
-/// for one guess. So a guess costs as much time as with `N` = 2^17 and `p` = 1, the parameters that
-/// the pkcs8 crate recommends.
+/// Parameter `p` of scrypt for an operator's file: how often scrypt repeats its work for one guess.
+/// A guess then takes as long as with `N` = 2^17 and `p` = 1, which the pkcs8 crate recommends.
 pub const PASSPHRASE_SCRYPT_P: u32 = 8;
 /// Minimum entropy of a client's secret, in bits.
 pub const SECRET_BITS_MIN: u32 = 128;
@@ -1005,9 +995,9 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum time between the runs of a schedule.
 pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
-/// Maximum time by which a running pump may be late for a planned time of a schedule. If the pump
-/// is later, it records the planned time as missed. A pump can be late because its machine was
-/// suspended, its process was frozen or the clock was set forward.
+/// Maximum time by which a running pump may be late for a planned time of a schedule. If it is
+/// later, it records the planned time as missed. It may be late because its machine was suspended,
+/// its process frozen or the clock set forward.
 pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
 /// Highest configurable number of concurrent runs of one schedule.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
@@ -1024,35 +1014,32 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within the time window of the config. If there are
-/// more causes, one further alert states how many.
+/// Maximum alerts of one kind that are raised within the time window of the config. One further
+/// alert counts the causes beyond this number.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts that wait in each pump until the alert command can run for them. If
-/// this many reports already wait when a further report comes, the command never runs for the
-/// further report.
+/// Maximum reports of alerts that wait in each pump for their alert command to run. The command
+/// never runs for a report beyond this number.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
-/// Maximum time for which organism reads the output of an alert command after the command has
-/// ended. The output may stay open for longer if the command started another process.
+/// Maximum time for which organism still reads the output of an alert command after the command has
+/// ended. The output may stay open if the command started another process.
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
 /// Interval at which the organism checks for problems of its journal and of the journal's copies.
 pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of consecutive checks that must find a problem of the journal before its alert is raised.
-/// The alert ends after as many consecutive checks that do not find the problem.
+/// Number of consecutive checks that must find a problem of the journal before an alert is raised.
+/// As many consecutive checks without the problem end the alert.
 pub const ALERT_CHECKS: u32 = 2;
 /// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
-/// Maximum number of records that a pump reads at its start to restore the raised alerts. These
-/// records are in the reserved thread for records that belong to no tree, such as reports of
-/// alerts.
+/// Maximum number of records that a pump reads at its start to restore the raised alerts. It reads
+/// them from the reserved thread for records that belong to no tree.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
-/// Maximum number of earlier records that a pump reads again at its start to count causes of
-/// alerts.
+/// Maximum number of earlier records from which a pump counts causes of alerts at its start.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
 /// Maximum number of records that are read at once to find alerts.
 pub const ALERT_PAGE_RECORDS: u64 = 500;

@@ -1,7 +1,7 @@
-//! Fits a model request into the context window of the model. A message that does not fit is
-//! replaced as a whole by a short placeholder, and no text is cut. After such a replacement, the
-//! agent gets no further turn in this call, and the end of the request tells the model so. The
-//! record of the turn lists the replaced messages.
+//! Fits a model request into the context window of the model. Short placeholders replace whole
+//! messages until the request fits; no message is shortened. A turn with a new placeholder is the
+//! last turn of its call, and the request states this at its end. The record of the turn lists the
+//! replaced messages.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ pub(super) struct FittedRequest {
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces messages by placeholders until the request fits. Messages since the last turn of
-/// `agent` are replaced first, then older messages. In both groups, the largest messages are
-/// replaced first. Requests to `agent` and the agent's own text always stay. `render` makes the
-/// model request; its `bool` argument states whether the turn is the last one of the call.
+/// Replaces messages by placeholders until the request fits: first the messages since the last turn
+/// of `agent`, then those before it, and in both groups the largest first. Requests to `agent` and
+/// the agent's own text always stay. `render` makes the model request. Its `bool` argument is true
+/// if a placeholder was added, so that the turn is the last one of its call.
 ///
 /// # Errors
 ///
-/// [`AttemptFailure::TooLarge`] if the model request does not fit even if placeholders replace all
-/// messages that may be replaced.
+/// [`AttemptFailure::TooLarge`] if the request is still too large when no more messages can be
+/// replaced.
 pub(super) fn fit(
     items: &mut Arc<Vec<MemoryItem>>,
     agent: &ListenerName,

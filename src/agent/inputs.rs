@@ -18,9 +18,9 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a model request that are stored for a turn. The rest of the request is rebuilt
-/// from the recorded thread and from the turn's note `model-turn`, a message of the thread with the
-/// data of the turn.
+/// The inputs of a turn's model request that are stored for the turn. The rest of the request can
+/// be rebuilt from the recorded thread, which includes the note `model-turn` with the data of the
+/// turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -28,9 +28,9 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// The provider for which the request was rendered. Native calls that this provider had written
-    /// in earlier turns were sent as blocks of its API, together with their results. Native calls
-    /// of other providers were sent as XML. `None` if all native calls were sent as XML.
+    /// The provider for which the request was rendered. Native calls of this provider were sent as
+    /// blocks of its API, and those of other providers as XML. `None` if all native calls were sent
+    /// as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -172,10 +172,9 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of all parts of a request except its settings. In the digested text, a zero
-/// byte ends each part; this is unambiguous, because no part contains a zero byte. Older versions
-/// of the program recorded this digest with their turns, and did not store the inputs of the
-/// requests.
+/// Returns the digest of all parts of a request except its settings, as older versions of the
+/// program recorded it. Those versions did not store the inputs of requests. In the digested text,
+/// a zero byte ends each part; no part contains a zero byte.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

@@ -2,8 +2,8 @@
 //!
 //! In one delivery, an agent takes one turn. It renders the prompt from the journal, calls the
 //! model, parses the text while it streams, and returns the parsed payloads as its outcome.
-//! `docs/AGENTS.md` describes turns in detail. This module must not know the pump: an agent is a
-//! listener like any other.
+//! `docs/AGENTS.md` describes turns in detail. This module must not use the pump, because an agent
+//! is a listener like any other.
 
 mod fit_prompt;
 pub mod history;
@@ -78,7 +78,7 @@ impl ActionTransport {
         }
     }
 
-    /// Whether the agent's tools are offered to the model as native calls.
+    /// Whether the model writes the agent's actions as native calls.
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Xml)
     }

@@ -1,5 +1,5 @@
-//! Buffers a model's answer while it streams, and counts the tokens of failed requests. A request
-//! whose answer broke off is charged like a completed request.
+//! Buffers a model's answer while it streams, and counts the tokens of failed requests. These
+//! tokens are charged, too, if the provider may have worked on the request.
 
 use tokio::time::Instant;
 
@@ -119,9 +119,8 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Records that the current request failed. The request is charged if its stream had begun or
-    /// bytes of an answer were received, because the provider had then read the prompt. The request
-    /// is also charged if this program aborted it, because the provider may still be working on it.
+    /// Records that the current request failed. The request is charged if the provider had begun to
+    /// answer, or if this program aborted it, because the provider may still be working on it.
     pub fn fail(&mut self, error: &Error) {
         let has_stream = self.has_begun || error.has_stream();
         let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;
@@ -144,8 +143,7 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// Drops the text that was received so far, because the next request receives the answer from
-    /// the beginning again.
+    /// Drops the text that was received so far, because the next request begins the answer anew.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);
@@ -164,9 +162,9 @@ impl AnswerBuffer {
             .collect()
     }
 
-    /// Estimates usage and cost of the failed requests, because providers report no usage for them.
-    /// Each charged request costs its prompt, and one token for every four bytes that were
-    /// received. Returns `None` if no request is charged.
+    /// Estimates usage and cost of the failed requests that are charged, because providers report
+    /// no usage for them. Counts the tokens of the prompt, and one token for every four bytes that
+    /// were received. Returns `None` if no request is charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -49,9 +49,8 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Whether the model may or must call native tools. `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets a notice in
-    /// two cases: the context window is full, or the transport is `xml-final`, where the notice
-    /// names the slots.
+    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets one only if
+    /// the context window is full, or if the notice must name the slots of `xml-final`.
     pub notice: bool,
     /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
@@ -88,13 +87,13 @@ impl AgentOptions {
 }
 
 /// An agent that is ready to take turns. A clone is cheap, because it shares its parts with the
-/// original. Turns of different threads run concurrently.
+/// original. Turns of different threads may run at the same time.
 #[derive(Clone)]
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal. The key is the pair of payloads with which the agent
-    /// answers and delegates the goal. Empty if no workflow sends goals to the agent.
+    /// Protocols for calls with a goal, by the payloads with which the agent answers and delegates
+    /// the goal. Empty if no workflow sends goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -130,9 +129,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. The model call may need several requests. The cost of each
-    /// request is reserved through `context` before the request is sent. If the turn is cancelled,
-    /// the stream of the model is closed immediately.
+    /// Takes one turn for a delivery. The model call may need several requests; the cost of each is
+    /// reserved through `context` before it is sent. A cancellation closes the stream of the model
+    /// immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -188,7 +187,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns the inputs of the turn's request to `route`, without the thread.
+    /// Returns the inputs of the turn's request to `route`, except the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -293,9 +292,9 @@ impl ModelAgent {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol and the tool choice for a call. If the tool choice is `None`, the
-    /// provider's default applies. The tool choice is never `Required` in a call with an untyped
-    /// goal, because the agent may answer an untyped goal with plain text.
+    /// Returns the protocol of a call, and its tool choice; `None` leaves the provider's default.
+    /// In a call with an untyped goal, the tool choice is never `Required`, because the agent may
+    /// answer with plain text.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -444,7 +443,7 @@ impl ModelAgent {
     }
 
     /// Returns the reason why the agent may take no further turn for this call. Returns `None` if
-    /// the answered turn ended the call, or if the call has turns left.
+    /// further turns are allowed, or if this turn ended the call.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -506,10 +505,10 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes the agent's protocols for goals, which are requests of workflows. A protocol depends on
-/// two payloads: the one that answers the goal, and the one that delegates parts of it, if the goal
-/// permits delegation. There is one protocol for each combination. A typed goal accepts only the
-/// payload of its type as its answer. An untyped goal also accepts the text of a turn.
+/// Makes the agent's protocols for goals, which are requests of workflows: one for each pair of a
+/// payload that answers the goal and a payload that delegates parts of it, if any. A goal whose
+/// output has a type is answered only with the payload of this type; any other goal, also with the
+/// text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -590,10 +589,9 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// The provider for which the request is rendered: that of the first route. Native calls that
-    /// this provider wrote in earlier turns become blocks of its API, together with their results.
-    /// Other providers get the form that [`ModelAgent::request_for`] returns. `None` if all native
-    /// calls become XML.
+    /// The provider of the first route, for which the request is rendered: native calls of this
+    /// provider become blocks of its API, and those of other providers become XML. `None` if all
+    /// native calls become XML. For other routes, see [`ModelAgent::request_for`].
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
     /// the list is not empty, this turn is the last one of its call.
@@ -601,8 +599,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output that the agent wrote earlier in the same call. This is
-    /// so if the call had a turn before, and the agent's last turn contains text or native calls.
+    /// Whether the request contains output of an earlier turn of the same call: the agent's last
+    /// turn belongs to this call, and contains text or native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,5 +1,5 @@
-//! The note `model-turn`, with the recorded data of one model call. A person can use it to examine
-//! the call, and the program to rebuild the prompt.
+//! The note `model-turn` with the recorded data of one model call, from which a person can examine
+//! the call, and the program can rebuild its prompt.
 
 use std::fmt::Write as _;
 
@@ -39,13 +39,13 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the stored inputs of the request. The thread is not among these inputs. `None` if
-    /// the inputs are not stored.
+    /// Digest of the stored inputs of the request, which do not include the thread. `None` if the
+    /// inputs are not stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls. Each has a digest: of the payload that was made from the call or,
-    /// if the call was refused, of the text of the call.
+    /// The turn's native calls, each with a digest: that of the payload that was made from the call
+    /// or, if the call was refused, that of the call's text.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.
@@ -66,8 +66,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of the note of another turn, whose recorded answer this turn used instead of calling a
-    /// model. That other turn is in the source of the fork. `None` if a model answered.
+    /// Id of the note of a turn in the source of the fork, if this turn used the recorded answer of
+    /// that turn instead of calling a model. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -231,7 +231,7 @@ pub struct PastTurn {
     pub environment: Option<String>,
     /// Digest of the whole request of the turn; `None` if the turn's note does not state it.
     pub prompt: Option<Digest>,
-    /// Digest of the stored inputs of the request. The thread is not among these inputs. `None` for
+    /// Digest of the stored inputs of the request, which do not include the thread. `None` for
     /// turns of older program versions, which did not store inputs of requests.
     pub inputs: Option<Digest>,
     /// The notice that the request of this turn contained; `None` if it contained none.
@@ -244,7 +244,7 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Parses a note like [`PastTurn::read`]. Also returns `None` if the turn did not store its
+    /// Parses a note as [`PastTurn::read`] does. Returns `None`, too, if the turn did not store its
     /// inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()

@@ -1,15 +1,14 @@
-//! Versions of the texts that models read, which are the rendered thread and the fixed texts around
-//! it.
+//! Versions of the texts that models read: the rendered thread, and the fixed texts around it.
 //!
 //! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
-//! output of a version must never change. The files `tests/data/agent/renderer-N.txt` pin it.
+//! output of a version must never change. The files `tests/data/agent/renderer-N.txt` guard this.
 
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version of the renderer. It escapes a payload in a result as text, so special
-    /// characters of the payload's texts are escaped twice. It shows results in their order of
-    /// arrival. If the agent clears its context, the request of the open call is no longer shown.
+    /// Third version of the renderer. It escapes each result as text, also a payload, whose special
+    /// characters are then escaped twice. It shows results in their order of arrival. If the agent
+    /// clears its context, the request of the open call is no longer shown.
     V3,
     /// Fourth version of the renderer. Special characters in the results of actions are escaped
     /// only once, and the results are shown in the order of the actions. The request of the open
@@ -25,21 +24,23 @@ pub enum RendererVersion {
     /// agent in the same thread is shown like any message.
     V7,
     /// Eighth version of the renderer. It differs from the seventh in two rules. The system prompt
-    /// describes each tool and each peer only once. A native tool whose payload contains another
-    /// payload does not repeat the schemas of other tools.
+    /// describes each tool and each peer only once. A native tool whose payload contains an inner
+    /// payload does not repeat the schemas of the tools for inner payloads.
     V8,
     /// Ninth version of the renderer. It differs from the eighth in one rule: the result of a
     /// native call to a group of peers shows the answers of the peers in the order of the config.
     /// Earlier versions show them in the order in which they arrived.
     V9,
-    /// Tenth version of the renderer. It differs from the ninth in six rules. Messages of the core
-    /// to another listener, and messages of another listener to itself, are shown like all messages
-    /// between other listeners. A fault in a `first` group of the agent is not shown if another
-    /// peer of the group has replied. An error reply with attributes or child elements is shown as
-    /// a whole. A native call that the core refused has the refusal as its result. A native call
-    /// without an answer has an error as its result. With `transport = "xml"`, the system prompt
-    /// names the elements whose content is any XML, because special characters must be escaped in
-    /// these elements.
+    /// Tenth version of the renderer. It differs from the ninth in six rules:
+    /// - A message of the core to another listener, or of another listener to itself, is shown like
+    ///   all messages between other listeners.
+    /// - A fault in a `first` group of the agent is not shown if another peer of the group has
+    ///   replied.
+    /// - An error reply with attributes or child elements is shown as a whole.
+    /// - A native call that the core refused has the refusal as its result.
+    /// - A native call without an answer has an error as its result.
+    /// - With `transport = "xml"`, the system prompt names the elements whose content is any XML,
+    ///   in which special characters must be escaped.
     V10,
     /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call that
     /// was written without arguments has an empty object as its arguments. A fault in a `first`

@@ -18,8 +18,8 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Time to wait before a directory with copies is read again. This is necessary if a running pump
-/// has not yet copied the journal's last checkpoint to the directory.
+/// Time to wait before the copies in a directory are read again, if a running pump has not copied
+/// the journal's last checkpoint yet.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -27,11 +27,11 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 struct CopyFile {
     path: PathBuf,
     lines: Vec<Checkpoint>,
-    /// Whether the file is kept outside the directories of the journal and of its key.
+    /// Whether the file is outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether copies in the file count as proof of the journal. False for the file in a state
-    /// directory that the auditor distrusts. Even in such a file, a copy that contradicts the
-    /// journal is reported.
+    /// Whether copies in the file can prove the journal. False for the file in a state directory
+    /// that the auditor distrusts. A copy there that contradicts the journal is reported all the
+    /// same.
     counts: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct CopyDifference {
 }
 
 /// A copy of a checkpoint that is newer than the last checkpoint in the journal. Such copies are
-/// normal if the journal is a backup, because a backup can lack the newest checkpoints.
+/// normal if the journal is a backup.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -56,31 +56,29 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether the auditor named a state directory. This is true even if the option
-    /// `distrust_state` excludes the copies in this directory from the proof.
+    /// Whether the auditor named a state directory, even one that `distrust_state` excludes from
+    /// the proof.
     has_state: bool,
     /// Reason why the configured directory contains no copies of the journal's checkpoints. `None`
     /// if the directory contains copies or cannot be read, or if no directory is configured.
     lacking: Option<String>,
-    /// Position of the last checkpoint in the journal itself, at the time at which the copies of
-    /// checkpoints were read.
+    /// Position of the last checkpoint in the journal itself when the copies were read.
     due: Position,
-    /// Position of the last record that is proved by a copy outside the directories of the journal
-    /// and of its key.
+    /// Position of the last record that is proved by a copy. Only a copy outside the directories of
+    /// the journal and of its key is a proof.
     vouched: Position,
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why files cannot serve as proof: one for each unusable file that the auditor named.
+    /// For each file that the auditor named but that cannot serve as proof, the reason.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
 }
 
 impl CopyEvidence {
-    /// Reads the copies of the checkpoints of the journal with the id `journal`, which is in the
-    /// directory `data`. `due` is the position of the last checkpoint that the journal itself
-    /// contains.
+    /// Reads the copies of the checkpoints of the journal `journal` in the directory `data`. `due`
+    /// is the position of the last checkpoint in the journal itself.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -146,8 +144,8 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If the journal's last checkpoint has no copy there and a
-    /// pump is running, waits a while until the pump writes this copy.
+    /// Reads the copies in a directory. If a pump is running, and has not copied the journal's last
+    /// checkpoint to the directory yet, waits a while for this copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -178,10 +176,10 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes from the files the copies that are newer than the journal's last checkpoint. `last`
-    /// is the position of the journal's last record. If the position of a newer copy is at most
-    /// `last`, the copy is kept for [`CopyEvidence::compare_later`]. Otherwise it is dropped,
-    /// because the journal lacks some of the records that the copy covers.
+    /// Sets aside the copies that are newer than the journal's last checkpoint, so that
+    /// [`CopyEvidence::compare_later`] can compare them. `last` is the position of the journal's
+    /// last record. Copies for a later position are dropped, because the journal lacks their
+    /// records.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -196,12 +194,11 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares newer copies, which [`CopyEvidence::set_later_aside`] has kept, with the journal's
-    /// records. `heads` covers the records that were read so far. Handles the copies at a position
-    /// up to the last of these records. A copy agrees with the journal if it is genuine, is at the
-    /// position of this last record, and has the same Merkle root. If it is also outside the
-    /// directories of the journal and of its key, it proves these records. A copy that does not
-    /// agree becomes a difference.
+    /// Compares the newer copies that [`CopyEvidence::set_later_aside`] has kept with the records
+    /// in `heads`, which are those read so far. Handles all copies up to the last of these records.
+    /// A copy agrees if it is genuine, is at the position of this record, and has the same Merkle
+    /// root. A copy that agrees proves these records if it is outside the directories of the
+    /// journal and of its key. A copy that does not agree becomes a difference.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -216,16 +213,15 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the copies that are newer than the journal's last checkpoint and contradict the
-    /// journal's records. Each call returns only the differences that
-    /// [`CopyEvidence::compare_later`] has found since the previous call.
+    /// Returns the newer copies that [`CopyEvidence::compare_later`] has found to contradict the
+    /// journal's records. Each call returns only those found since the previous call.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Compares the copies of checkpoints with `inside`, the checkpoints that the journal itself
-    /// contains, and returns the copies that differ. A copy that equals its checkpoint and is
-    /// outside the directories of the journal and of its key proves all records up to its position.
+    /// Compares the copies with `inside`, the checkpoints in the journal itself, and returns the
+    /// copies that differ. A copy that does not differ proves all records up to its position if it
+    /// is outside the directories of the journal and of its key.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -263,8 +259,8 @@ impl CopyEvidence {
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Returns the reason why the copies do not protect the journal from an attacker who knows the
-    /// journal's key. Returns `None` if the copies do protect the journal.
+    /// Returns why the copies do not protect the journal from an attacker who knows its key.
+    /// Returns `None` if they do protect it.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position by which differences are sorted. If the left thread has the event, this is the
-    /// position of that event. Otherwise it is the position of the left thread's next event.
+    /// Position by which differences are sorted: that of the left thread's event. If the left
+    /// thread lacks the event, the position of its next event.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -100,8 +100,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last result, a reply or a fault, that the opener of the thread got. `None` if
-    /// the opener has got no result, or if the payload was redacted.
+    /// Payload of the last reply or fault that the opener of the thread got. `None` if there was no
+    /// result yet, or if the payload was redacted.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -164,7 +164,7 @@ impl ThreadComparison {
         self.has_equal_results
     }
 
-    /// Whether at least one of the threads has not ended, so that its result may still come.
+    /// Whether at least one of the two threads has not ended.
     pub fn is_open(&self) -> bool {
         [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
     }
@@ -184,17 +184,16 @@ impl ThreadComparison {
         }
     }
 
-    /// Returns the pairs of turns with differing prompts, up to the first event in which the two
-    /// threads differ. These prompts differ for another reason than this event, because they come
-    /// before it.
+    /// Returns the pairs of turns with different prompts before the first event in which the two
+    /// threads differ. So this event is not the reason for which the prompts differ.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
     }
 
-    /// Returns the requests of the two turns in a form that can be compared. Ids are replaced by
-    /// places in the thread. The environment of the right turn, which includes the date, is
-    /// replaced by the environment of the left turn.
+    /// Returns the requests of the two turns in a form that can be compared: with places in the
+    /// thread instead of ids, and both with the environment of the left turn, which includes the
+    /// date.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
@@ -217,7 +216,7 @@ struct ThreadComparer {
 struct EventOf<'t> {
     thread: &'t ThreadId,
     entry: &'t TimelineEntry,
-    /// Content of the event; `None` for a subthread, whose own events are compared.
+    /// Content of the event; `None` for a subthread, which is compared event by event.
     content: Option<EventContent>,
     key: Digest,
 }
@@ -269,11 +268,11 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares a range of events of the left thread with a range of events of the right thread.
-    /// The diff of the threads has matched no event of one range with an event of the other. Pairs
-    /// events with the same title, in their order. If both events of a pair are subthreads,
-    /// compares the subthreads event by event. Adds every other pair to the differences, and also
-    /// every event without a partner.
+    /// Compares `old`, a range of events of the left thread, with `new`, a range of events of the
+    /// right thread. The diff of the threads has found no equal events in the two ranges. Pairs
+    /// events with the same title, in their order. Two subthreads are then compared event by event.
+    /// Every other pair, and every event without a partner, is a difference. `order` is the
+    /// position for events that only the right thread has.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -355,9 +354,9 @@ impl EventOf<'_> {
     }
 }
 
-/// Returns the events of the thread itself. Each subthread is one entry. Leaves out events that say
-/// nothing about the content of the thread, such as counts of submissions that were refused as
-/// `busy`, and the subthreads of a fork in which nothing has happened since the fork began.
+/// Returns the events of the thread itself, with each subthread as one event. Leaves out events
+/// without content, such as counts of submissions that were refused as `busy`. Also leaves out the
+/// subthreads of a fork in which nothing has happened since the fork began.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
         let content = reader.read(&entry.what);
@@ -382,16 +381,16 @@ fn is_untouched(timeline: &ThreadTimeline) -> bool {
     })
 }
 
-/// Returns the key by which subthreads of the two threads are paired. It contains the listener that
-/// opened the subthread, and the first event of the subthread.
+/// Returns the key by which subthreads are paired: the listener that opened the subthread, and its
+/// first event.
 fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
     let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last result that went to the thread's opener: a reply, or a message of the core. The
-/// opener is the sender of the thread's first message. Returns `None` if there is no result yet.
+/// Returns the last result of the thread: a reply or a message of the core to the thread's opener,
+/// which is the sender of its first message. Returns `None` if there is no result yet.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -422,9 +421,9 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the recorded turn whose answer a turn of a fork has used instead of calling a
-/// model. `message` is the note of the fork's turn. Returns `None` if a model answered, or if
-/// `message` is not the note of a turn.
+/// Returns the id of the source's turn whose recorded answer a turn of a fork has used. `message`
+/// is the note of the fork's turn. Returns `None` if a model answered, or if `message` is no such
+/// note.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

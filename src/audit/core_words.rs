@@ -148,8 +148,8 @@ fn failover(root: &mut Element) -> Vec<String> {
     lines
 }
 
-/// Returns the lines of a checklist: first the text of its attribute `condition`, which states when
-/// the whole list is done, then one line with a check mark for each step.
+/// Returns the lines of a checklist: its `condition`, which states when the whole list is done,
+/// then one line with a check mark for each step.
 fn checklist(mut root: Element) -> Vec<String> {
     let steps = take_children(&mut root, "step");
     let tick = |step: &Element| match step.attribute("done") {

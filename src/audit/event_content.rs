@@ -1,5 +1,5 @@
-//! The content of a thread's events, for comparing two threads. If the same events happen again,
-//! their content is the same. So ids, times, positions and durations are not content.
+//! The content of a thread's events, for comparing two threads. Ids, times, positions and durations
+//! are no content, because they differ even if the same events happen again.
 
 use std::collections::HashMap;
 
@@ -136,15 +136,15 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces ids in a text. An id of a thread or message of this tree becomes the place of that
-    /// thread or message in the tree.
+    /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
+    /// or message.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }
 
-    /// Replaces ids in a text. An id of a thread or message of this tree becomes the place of that
-    /// thread or message in the tree. If `is_core` is true, the text is a payload of the core, so
-    /// all other UUIDs in it are ids of calls and timers. These UUIDs become the word `id`.
+    /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
+    /// or message. If `is_core` is true, also replaces all other UUIDs by the word `id`: in a
+    /// payload of the core, they identify calls and timers.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -161,8 +161,9 @@ impl ContentReader {
         out
     }
 
-    /// Looks for an id of this tree at the very beginning of a text. Returns the length of the id
-    /// and the text that replaces it. The length is 0 if the text does not begin with an id.
+    /// Returns the length of the id with which `text` begins, and its replacement. The id must be
+    /// an id of this tree or, if `is_core` is true, any UUID. The length is 0 if `text` does not
+    /// begin with such an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -188,7 +189,7 @@ impl ContentReader {
     }
 }
 
-/// Whether the message is a note in which the core states that the thread is a fork.
+/// Whether the message is a note of the core which states that the thread is a fork.
 pub(super) fn is_lineage(message: &MessageView) -> bool {
     let is_action = || {
         let payload = message.payload.as_deref().unwrap_or_default();

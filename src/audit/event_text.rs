@@ -19,7 +19,7 @@ pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
 }
 
 /// Returns the text about a model call whose result is lost, because the process of the pump or of
-/// the agent ended during the call. All tokens and money that the call had reserved are charged.
+/// the agent ended during the call. The call is charged all tokens and money that it had reserved.
 pub fn charge_text(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };

@@ -74,8 +74,7 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// The head: the position of the last record of the tree that the filter names. If the filter
-    /// names no tree, the position of the journal's last record.
+    /// Position of the last record: of the tree that the filter names, otherwise of the journal.
     head: Position,
     /// Position of the first record to write.
     first: Position,
@@ -129,14 +128,13 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a copy of this source without an end of the time range: the copy extends to the last
-    /// record of the journal or tree.
+    /// Returns a copy of this source that ends with the last record of the journal or tree.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the records at the beginning: all records of the tree if the filter names a tree,
-    /// otherwise the first batch of the journal.
+    /// Reads the records at the beginning: the whole tree if the filter names one, otherwise the
+    /// first batch of the journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }

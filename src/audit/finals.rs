@@ -1,5 +1,5 @@
-//! Compares the results that clients got from two threads. Two results are equal if, according to
-//! their schema, their texts are only different notations of the same value.
+//! Compares the results that clients got from two threads. Two results are equal if, by their
+//! schema, their texts are notations of the same value.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::schema::Schemas;
 use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
-/// Whether clients of the two threads got the same results in the same order. Two results are the
-/// same if they have the same values according to their schema. White space between elements, the
-/// order of attributes, prefixes, and notations of numbers do not count.
+/// Whether clients of the two threads got the same results in the same order. Only the values by
+/// the schema count. White space between elements, the order of attributes, prefixes, and notations
+/// of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -57,8 +57,7 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     messages.into_iter().filter(is_final).collect()
 }
 
-/// Whether the message informs a client about the approval of its call. Such a message is no
-/// result.
+/// Whether the message informs a client about the approval of its call, and so is no result.
 fn is_about_approval(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
 }
@@ -90,9 +89,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values are equal. Both were converted from XML with the same schema. The
-/// conversion writes a number or flag as a JSON string if its notation in XML is not valid in JSON.
-/// So a string and a number or flag are equal if the string has the same value.
+/// Whether two JSON values, converted from XML with the same schema, are equal. The conversion
+/// writes a number or flag as a string if its notation in XML is not valid in JSON. So a string
+/// equals a number or flag of the same value.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {
@@ -116,8 +115,8 @@ fn is_same_json(left: &Json, right: &Json) -> bool {
     }
 }
 
-/// Returns an element in a form in which two elements can be compared. Its attributes are sorted.
-/// White space between elements and the location in the text are left out.
+/// Returns an element in a form that can be compared: with sorted attributes, and without locations
+/// and white space between elements.
 fn canonical(element: &Element) -> Element {
     let mut own = Element { origin: ElementOrigin::default(), ..element.clone() };
     own.attributes.sort_by(|(one, _), (other, _)| {

@@ -1,4 +1,4 @@
-//! The history that a thread of a fork has taken over from the source of the fork.
+//! The history that a thread of a fork has taken over from the fork's source.
 
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::thread::{Fact, ForkSource, Record};
@@ -6,8 +6,7 @@ use crate::thread::{Fact, ForkSource, Record};
 use super::event_content::is_lineage;
 use super::views::MessageView;
 
-/// The history that a thread of a fork has taken over from the fork's source. The fork refers to
-/// this history and does not copy it.
+/// The history that a thread of a fork has taken over from the fork's source, by reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkOrigin {
     pub source: ForkSource,
@@ -17,8 +16,8 @@ pub struct ForkOrigin {
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// The thread's messages in the first record of the fork. They are notes of the core, and
-    /// messages of calls that were open in the source and are opened again in the fork.
+    /// Messages of this thread in the first record of the fork: notes of the core, and messages of
+    /// the source's open calls that the fork opens again.
     pub recorded: Vec<MessageId>,
 }
 

@@ -28,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener that prevents a fork at the requested turn; `None` if there is no such
-    /// listener. The turn is inside a call to this listener, and a fork answers this call with the
-    /// recorded result. So nothing inside the call runs again, and the fork begins before the call.
+    /// The listener that prevents a fork at the requested turn; `None` if there is none. A fork
+    /// answers the call to this listener with the recorded result, so nothing inside the call runs
+    /// again, and the fork begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -80,9 +80,9 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the call of the turn that `record` contains, and the position up to which the prompt of
-/// the turn shows the thread. The position is `None` if the note of the turn is redacted. Returns
-/// `None` if `note` is not the note of a turn in `record`.
+/// Returns the call of the turn in `record` whose note is `note`, and the position up to which the
+/// turn's prompt shows the thread; this position is `None` if the note is redacted. Returns `None`
+/// if `record` has no turn with this note.
 fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Position>)> {
     if let Some(turn) = ForkedTurn::of(record) {
         return (turn.note == note).then_some((turn.call, Some(turn.prompt)));
@@ -94,8 +94,8 @@ fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Posi
     (note.from.is_core() && note.payload.is_redacted()).then_some((call, None))
 }
 
-/// Returns the listeners that do not run in a fork. A fork answers calls to these listeners with
-/// the results that the source recorded.
+/// Returns the listeners that do not run in a fork, because it answers calls to them with the
+/// results that the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
@@ -166,11 +166,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the point in the source at which a fork began. `records` are the records of the
-    /// fork. Returns `None` if the records belong to no fork, if this journal does not contain the
-    /// history of the source, or if the turn at which the fork began is redacted. If a new fork of
-    /// the fork cannot begin at any record of the fork itself, [`ForkPoint::find`] uses the
-    /// returned point.
+    /// Returns the point in the source at which a fork began. [`ForkPoint::find`] returns it if no
+    /// record of the fork itself is a fork point. `records` are the records of the fork. Returns
+    /// `None` if they belong to no fork, if this journal lacks the history of the source, or if the
+    /// turn at which the fork began is redacted.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -198,10 +197,9 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call contains the turn at this point, if a fork would answer that
-    /// call with its recorded result instead of running the listener. If there are several such
-    /// calls, returns the listener of the innermost call. Returns `None` if there is no such call,
-    /// if this point has no turn, or if this point is not at the last of `records`.
+    /// Returns the listener whose call contains this point's turn and is answered with its recorded
+    /// result in a fork. If there are several such calls, the innermost counts. Returns `None` if
+    /// there is none, if this point has no turn, or if this point is not at the last of `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -226,8 +224,8 @@ impl ForkPoint {
     }
 
     /// Returns the threads of the source that a fork takes over at this point, and the calls that
-    /// are open again in the fork. `fork` is the root thread of the fork. Returns `None` if a fork
-    /// cannot continue the open work.
+    /// it opens again. `fork` is the root thread of the fork. Returns `None` if a fork cannot
+    /// continue the open work.
     pub fn taken_over(
         &self,
         reader: &JournalReader,
@@ -299,8 +297,8 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, at), work)))
 }
 
-/// A fork, as its first record describes it. A proof compares this description of the fork's origin
-/// with the records of the source.
+/// A fork as its first record describes it, for a proof that compares this description with the
+/// records of the source.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -314,12 +312,12 @@ pub(super) struct RecordedFork {
     core_version: u32,
 }
 
-/// Version of the core since which forks keep allotments. Allotments are limits of spawned threads.
+/// First version of the core whose forks keep allotments, the limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
-/// Version of the core since which a fork states, for every bound thread, the call to which the
-/// thread is bound. Earlier forks state this call only if they have opened it again. A bound thread
-/// is cancelled when this call closes.
+/// First version of the core whose forks state, for each bound thread, the call to which it is
+/// bound. A bound thread is cancelled when this call closes. Earlier forks state the call only if
+/// they have opened it again.
 const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
@@ -350,12 +348,12 @@ impl RecordedFork {
         })
     }
 
-    /// Proves that the first record of the fork states the fork's origin correctly. The source must
-    /// have the record that the fork names. The threads and open calls of the source at that record
-    /// must be exactly those that the fork has taken over.
+    /// Proves that the first record of the fork states the fork's origin correctly: the source has
+    /// the record that the fork names, and the fork has taken over exactly the threads and open
+    /// calls that the source had at that record.
     ///
-    /// After a redaction in the source, a part of this cannot be proved. Returns a sentence for
-    /// people that names this part, or `None` if everything is proved.
+    /// Returns a sentence for people about the part that cannot be proved because of a redaction in
+    /// the source, or `None` if everything is proved.
     ///
     /// # Errors
     ///
@@ -442,8 +440,7 @@ impl RecordedFork {
         work.calls == self.calls && same_messages
     }
 
-    /// Whether `work` contains a payload that cannot be compared with the corresponding payload of
-    /// the fork.
+    /// Whether `work` contains a redacted payload that cannot be compared with that of the fork.
     fn has_redacted_work(&self, work: &ReopenedCalls) -> bool {
         work.messages.iter().zip(&self.messages).any(|((expected, _), own)| {
             is_rewritten_and_redacted(expected) && expected.payload.digest != own.payload.digest
@@ -451,15 +448,15 @@ impl RecordedFork {
     }
 }
 
-/// Whether the payload of a message of the source is redacted and may have named ids of the source.
-/// A fork replaces such ids in the payloads of the core. So the payload of the fork has another
-/// digest, which cannot be computed from the redacted payload.
+/// Whether a message of the source is redacted and from the core. A fork replaces ids of the source
+/// in payloads of the core, so its payload may have another digest, which cannot be computed from
+/// the redacted payload.
 fn is_rewritten_and_redacted(message: &Message) -> bool {
     message.from.is_core() && message.payload.is_redacted()
 }
 
-/// Removes from each thread the call to which the thread is bound, unless this call is in
-/// `reopened`. `reopened` lists the calls that are open again in the fork.
+/// Sets the bound of each thread to `None`, except if its bound is a call in `reopened`, which
+/// lists the calls that the fork opens again. The bound is the call whose end cancels the thread.
 fn keep_reopened_bounds(threads: &mut [InheritedThread], reopened: &[ReopenedCall]) {
     let is_reopened = |call: &CallId| reopened.iter().any(|own| own.call == *call);
     for thread in threads {
@@ -503,7 +500,7 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
 }
 
 /// Returns the request of the first call that a client opened in `record`. Returns `None` if there
-/// is no such call, or if the record begins a fork that continues open calls of its source.
+/// is no such call, or if the record begins a fork that opens calls of its source again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -518,9 +515,8 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message of `record` at which a fork can begin. This is the message `wanted` if the
-/// record contains it, otherwise the last result in the record. Returns `None` if no call ended in
-/// the record.
+/// Returns the message of `record` at which a fork can begin: `wanted` if the record contains it,
+/// otherwise the last result in the record. Returns `None` if no call ended in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

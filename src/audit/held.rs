@@ -77,11 +77,10 @@ pub struct HeldCall {
     /// Why the call needs an approval; `None` if it needs none or if no reason was recorded.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Beginning of the wait, in RFC 3339. Texts in this form sort by time.
+    /// Beginning of the wait, in RFC 3339, so that the texts sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline of the decision; `None` if the decision has no deadline. After the deadline, the
-    /// wait ends without a decision.
+    /// Time at which the wait ends without a decision; `None` if there is no such deadline.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener declares no previews.
@@ -145,13 +144,13 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// The oldest held calls that wait for one kind of decision, up to a maximum number.
+/// The oldest held calls that wait for one kind of decision, and the number of all such calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldPage {
     /// The held calls, oldest first.
     pub calls: Vec<HeldCall>,
-    /// Number of all calls that wait for this kind of decision, including those that are not in
-    /// `calls`.
+    /// Number of all calls that wait for this kind of decision. `calls` may contain only some of
+    /// them.
     pub all: u64,
 }
 
@@ -175,9 +174,8 @@ impl HeldPage {
     }
 }
 
-/// Returns the oldest `most` calls that wait for the decision `hold`. Finds the trees of these
-/// calls in the index, and reads only these trees from the journal. In each tree, skips the records
-/// before the first waiting call.
+/// Returns the oldest `most` calls that wait for the decision `hold`. Reads from the journal only
+/// the trees that contain these calls, each from its first waiting call on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
@@ -205,9 +203,9 @@ pub fn held_of(
 /// Number of trees that are read in one read transaction of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of the trees in `found`, oldest first. `found` names for each tree the
-/// position at which reading begins. If `found` contains a tree several times, the tree is read
-/// once, from the lowest of its positions on.
+/// Returns the held calls of the trees in `found`, oldest first. Each entry of `found` names a tree
+/// and the position from which it is read. A tree with several entries is read once, from the
+/// lowest of its positions.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,
@@ -325,8 +323,8 @@ impl OpenCalls {
         }
     }
 
-    /// Keeps the reason why a held call needs an approval, if `message` is the request in which the
-    /// core states it. Ignores any other message.
+    /// Keeps the reason why a held call needs an approval, if `message` is the core's request for
+    /// this approval. Ignores any other message.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

@@ -1,5 +1,5 @@
-//! Proves by counting that no message is lost. In every thread, the number of accepted messages
-//! must be the number of settled messages plus the number of messages in flight.
+//! Proves by counting that no message is lost. In every thread, each accepted message must be
+//! either settled or in flight.
 
 use std::collections::hash_map::Entry;
 
@@ -38,11 +38,11 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread of a fork that has taken over messages from the fork's source: the `seq` of
-    /// the last of these messages. The key is the index of the fork's thread in `threads`.
+    /// For each thread of a fork that has taken over messages from the fork's source, the `seq` of
+    /// the last of them. The key is the index of the thread in `threads`.
     inherited: Map<u32, u64>,
-    /// Number of refusals that belong to no thread. Includes all refusals with the code `busy`,
-    /// because only the number of such refusals is recorded.
+    /// Number of refusals that belong to no thread. Includes all `busy` refusals, which are
+    /// recorded only as a number.
     unplaced: u64,
 }
 

@@ -41,11 +41,11 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads that the listener returned in the same outcome as the message.
+    /// Refused payloads in the same outcome of a listener as this message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads in the call that the message opened: a listener wrote these payloads
-    /// while it handled the call.
+    /// Refusals of payloads that the listener returned while it handled the call that the message
+    /// opened.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call in which the message was written; `None` if no model wrote the message.
@@ -53,12 +53,11 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if the schema is not stored, because the program
-    /// contains it or generates it from the config.
+    /// Schemas that declare the payload. Empty if the schema is not stored: the program contains
+    /// it, or generates it from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
-    /// The chain of causes that led to the message. The direct cause comes first, the client's
-    /// message last.
+    /// The chain of causes that led to the message, from its direct cause to the client's message.
     #[serde(rename = "causes")]
     pub causes: Vec<IndexedMessage>,
     #[serde(rename = "caused")]
@@ -71,7 +70,7 @@ pub struct MessageReport {
     /// list leaves out the oldest of the decisions that the organism did not carry out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
-    /// Number of all decisions, with those that `decisions` leaves out.
+    /// Number of all decisions, including those that `decisions` leaves out.
     #[serde(rename = "decisions_total")]
     pub decisions_total: u64,
     #[serde(rename = "attempts")]
@@ -107,8 +106,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate checked and accepted another payload instead. Either the accepted payload contains
-    /// the payload of this message, or the core made this message from the accepted payload.
+    /// The gate accepted another payload. Either the accepted payload contains the payload of this
+    /// message, or the core made this message from it.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -125,15 +124,13 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The messages that one message caused. If there are more than the caller's limit, the list is
-/// shortened to the limit: its first half contains the first caused messages, and its second half
-/// the last.
+/// The messages that one message caused. If there are more than the caller's limit, `messages`
+/// contains only the first and the last of them, one half of the limit each.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether there are more caused messages than `total` states, because the counting stopped
-    /// early.
+    /// Whether counting stopped at `total`, and there are more caused messages.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -204,18 +201,17 @@ pub struct MessageDecision {
     pub signed: Option<SignedBy>,
 }
 
-/// Result of a search for a message by the first digits of its id.
+/// Result of a search for a message by the first characters of its id.
 #[derive(Debug)]
 pub enum FoundMessage {
     None,
     One(Box<MessageReport>),
-    /// Several messages, whose ids all begin with the wanted digits.
+    /// Several messages, whose ids all begin with the wanted characters.
     Several(Vec<IndexedMessage>),
 }
 
 /// Reports on the message whose id begins with `prefix`. The report lists at most `effects_max` of
-/// the messages that this message caused. Reads the index, and from the journal the records that
-/// the report quotes.
+/// the messages that this message caused. Reads the index, and the quoted records from the journal.
 ///
 /// # Errors
 ///
@@ -335,8 +331,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message belongs to the turn `turn`: it is the `model-turn` note that records the
-/// turn, or the agent that took the turn sent it.
+/// Whether the message belongs to `turn`: it is the `model-turn` note of the turn, or was sent by
+/// the agent that took the turn.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -407,8 +403,8 @@ fn holds(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessageHold>, 
     Ok(holds)
 }
 
-/// Returns the reason for the hold of the call `held`, which the core states in the record that
-/// begins the hold. Returns `None` if the record states no reason.
+/// Returns the reason for the hold of the call `held`, as the core states it in the record
+/// `sealed`. Returns `None` if the record states no reason.
 fn reason_of_hold(sealed: &HashedRecord, held: MessageId) -> Option<String> {
     let requested = system::name("approval-requested");
     sealed.record.facts.iter().find_map(|fact| {

@@ -10,18 +10,18 @@ pub enum MessageState {
     Settled(Disposition),
     /// The message is the request of a call that waits for a person.
     Held(Hold),
-    /// The message has no disposition, and no open delivery contains it.
+    /// The message has no disposition, and is in no delivery that waits for an answer.
     Queued,
     /// The message is in a delivery that was handed over to a listener and is not answered yet.
     InFlight,
-    /// The message has no disposition, and it is unknown whether a delivery contains it. The
-    /// records of a tree do not show this; only the index does.
+    /// The message has no disposition, and it is unknown whether it is in a delivery: only the
+    /// index shows this, not the records of a tree.
     Unsettled,
 }
 
 impl MessageState {
-    /// Returns the state of a message. `is_handed_over` states whether an open delivery contains
-    /// the message, or is `None` if this is unknown.
+    /// Returns the state of a message. `is_handed_over` states whether the message is in a delivery
+    /// that waits for an answer; `None` if this is unknown.
     pub const fn of(
         disposition: Option<Disposition>,
         hold: Option<Hold>,

@@ -11,9 +11,9 @@ use crate::clock::Time;
 /// Examples of the accepted forms of a time, for help texts and error messages.
 pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
 
-/// Parses a time: a date, a date with a time of day, or a duration before now. A date without a
-/// time zone is taken in the zone of this machine. A date may state its zone as an offset, as the
-/// name of a zone in brackets, or as both.
+/// Parses a time: a date, a date with a time of day, or a duration before now. A date may state its
+/// time zone as an offset, as a name in brackets, or as both. Without a time zone, the zone of this
+/// machine applies.
 pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), &TimeZone::system())
 }

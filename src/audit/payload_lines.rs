@@ -6,8 +6,8 @@ use crate::xml::shape::QName;
 /// Maximum depth of elements. A deeper payload is shown unformatted.
 const DEPTH_MAX: usize = 32;
 
-/// Returns the lines that show a payload. Long lines are not wrapped. If the payload does not
-/// consist of names and values, its XML is shown.
+/// Returns the lines that show a payload, without wrapping long lines. A payload that does not
+/// consist of names and values is shown as XML.
 pub fn lines(payload: &str) -> Vec<String> {
     parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
 }
@@ -55,8 +55,8 @@ pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// Returns the lines that show an element. Returns `None` if text stands between its child
-/// elements; the XML of such an element is shown instead.
+/// Returns the lines that show an element. Returns `None` if the element contains text between its
+/// child elements, so that it must be shown as XML.
 pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

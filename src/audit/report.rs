@@ -37,12 +37,12 @@ pub enum OutsideVerdict {
     /// No copies of the checkpoints were found, and the auditor named no state directory.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// The auditor named a state directory, but no copy of a checkpoint was found that counts as
-    /// proof. So a rewritten journal could not be detected.
+    /// The auditor named a state directory, but no copy of a checkpoint counts as proof. So a
+    /// rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// Copies of checkpoints in the state directory agree with the journal. No copy outside the
-    /// state directory agrees with the journal.
+    /// Copies of checkpoints in the state directory agree with the journal, but none outside it
+    /// does.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -63,8 +63,8 @@ pub enum ProofVerdict {
 
 impl ProofReport {
     /// Adds to the report that the records of the stream and of its projection in SQLite are equal.
-    /// `ahead` is the number of records in the stream that the projection lacks. If `ahead` is not
-    /// 0, the journal is not proved, because the projection is incomplete.
+    /// `ahead` is the number of records that only the stream has. If it is not 0, the projection is
+    /// incomplete, and the journal is not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -80,8 +80,8 @@ impl ProofReport {
         }
     }
 
-    /// Adds to the report that the stream and its projection in SQLite differ at `position`. The
-    /// verdict is then that the journal is broken.
+    /// Adds to the report that the stream and its projection in SQLite differ at `position`, so
+    /// that the journal is broken.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
         self.broken.get_or_insert(ChainBreak { position, detail });
@@ -99,8 +99,7 @@ pub struct RecordedLoss {
     /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last record that was lost. This is also the last record that the journal had
-    /// acknowledged.
+    /// Position of the last lost record, which is the last that the journal had acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Id of the journal that contained the lost records; `None` if the verified journal itself
@@ -148,15 +147,14 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that is proved by a copy of a checkpoint outside the directories
-    /// of the journal and of its key; 0 if there is no such copy.
+    /// Position of the last record that a copy of a checkpoint proves. The copy must be outside the
+    /// directories of the journal and of its key. 0 if there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files with copies of checkpoints that were compared with the journal. The files are not a
-    /// part of the journal.
+    /// Files outside the journal with copies of checkpoints that were compared with the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
-    /// Position up to which every record is covered by a MAC or a signature of an available key.
+    /// Position up to which an available key covers every record, by a MAC or a signature.
     #[serde(rename = "covered")]
     pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.

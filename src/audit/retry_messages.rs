@@ -12,7 +12,7 @@ use crate::thread::Input;
 
 use super::retry_source::RetryObstacle;
 
-/// A message in a list that is shown to an operator who wants to retry messages.
+/// A message in the list from which an operator chooses the messages to retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryMessage {
     pub id: MessageId,
@@ -31,9 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message, for the list of all attempts. If the message is a retry, the
-/// list also contains the attempts to handle the original message and its earlier retries. The
-/// field `message` states which of these messages the attempt handled.
+/// An attempt to handle a message or, if the message is a retry, one of the messages that it
+/// repeats. `message` is the message that the attempt handled.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -50,8 +49,8 @@ pub struct RetryMessagePage {
     pub next: Option<RetryCursor>,
 }
 
-/// Returns requests of clients, oldest first. Each request failed or was refused, and no operator
-/// has retried it. Returns at most `most` requests.
+/// Returns at most `most` requests of clients that failed or were refused, and that no operator has
+/// retried. The oldest comes first.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -60,9 +59,9 @@ pub fn retry_messages(
     Ok(retry_message_page(index, filter, RetryCursor::first(index), most)?.messages)
 }
 
-/// Returns one page of the requests that [`retry_messages`] returns. The page begins at `cursor`
-/// and has at most `rows` requests. It has fewer, and may even be empty, if the journal no longer
-/// has the records of some requests; more pages may follow nevertheless.
+/// Returns one page of the requests that [`retry_messages`] returns, from `cursor` on. The page has
+/// fewer than `rows` requests, perhaps none, if the journal no longer has the records of some of
+/// them. More pages may follow nevertheless.
 pub fn retry_message_page(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -125,8 +124,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts to handle a message. If the message is a retry, the attempts to handle the
-/// original message and its earlier retries come first.
+/// Returns the attempts to handle a message. If the message is a retry, the attempts for the
+/// original message and for the retries before it come first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

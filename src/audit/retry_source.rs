@@ -19,15 +19,14 @@ pub struct RetrySource {
     pub record: Position,
     /// Root of the tree that contains the message's record.
     pub tree: ThreadId,
-    /// Root of the tree to which the retry is sent. `None` if the message is a submission that was
-    /// refused before it got a tree.
+    /// Root of the tree in which the message is retried. `None` if the message is a submission that
+    /// was refused before it got a tree.
     pub thread: Option<ThreadId>,
     pub sender: ListenerName,
     /// The recipient of the call; `None` for a refused submission.
     pub to: Option<ListenerName>,
-    /// The key by which repetitions of the client's submission are recognized. `None` for a call,
-    /// and for a submission without a key. Also `None` for a submission that was refused because
-    /// its key was already in use.
+    /// The key by which a repetition of the client's submission is recognized. `None` for a call,
+    /// for a submission without a key, and for one that was refused because its key was in use.
     pub key: Option<String>,
     pub payload: String,
     /// Whether it is unknown how far a listener handled this call or, if this call is a retry, one
@@ -69,8 +68,8 @@ pub enum RetryObstacle {
 }
 
 impl RetryObstacle {
-    /// Returns the reason why no retry of the message can succeed. Returns `None` if a retry may
-    /// succeed. `record` contains the message.
+    /// Returns why no retry of `message` can succeed, or `None` if a retry may succeed. `record` is
+    /// the record of the message.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = SubmissionRefusal::find(record, message) {
             let rule = refused.refusal.rule;
@@ -116,7 +115,7 @@ impl<'r> SubmissionRefusal<'r> {
 
 impl RetrySource {
     /// Finds a message for a retry by its id and the position of its record. The outer error is an
-    /// error of the journal. The inner error states why the message cannot be retried.
+    /// error of the journal, and the inner error states why the message cannot be retried.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -199,8 +198,8 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. If the call is a
-/// retry, also true if one of the calls that it repeats ended as `unknown-outcome`.
+/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. For a retry,
+/// also true if one of the calls that it repeats ended so.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

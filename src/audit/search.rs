@@ -1,5 +1,5 @@
-//! Searches messages and refusals in two steps. First, the index finds them by words and
-//! properties. Then their payloads are searched for a substring or with XPath.
+//! Searches messages and refusals. The index finds them by words and properties; then their
+//! payloads are searched for a substring or with XPath.
 
 use serde::Serialize;
 
@@ -50,13 +50,13 @@ pub struct SearchResult {
     /// The newest matches, sorted from oldest to newest.
     pub items: Vec<SearchedItem>,
     pub total: HitCount,
-    /// Number of payloads for which the XPath expression takes more than its bounds allow. They are
-    /// not among the matches.
+    /// Number of payloads for which the XPath expression exceeded a bound of its evaluation. They
+    /// do not count as matches.
     pub unevaluated: u64,
 }
 
-/// Searches one index. If the words of the request are only the id of a message or of a thread on
-/// record, finds this message, or the messages of this thread.
+/// Searches one index. If the search words are only the id of a message or thread on record, finds
+/// this message, or the messages of this thread.
 ///
 /// # Errors
 ///
@@ -79,8 +79,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total, unevaluated: 0 })
 }
 
-/// Searches the payloads of the messages and refusals that the index finds by the request's filter.
-/// Reads them newest first.
+/// Searches the payloads of the messages and refusals that match the filter of the request, newest
+/// first.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
@@ -140,7 +140,7 @@ fn matches_payload(
 }
 
 /// Whether an XPath expression is true for a payload. False if the payload is not XML. `None` if
-/// the evaluation exceeds a bound: that depends on the payload, and other payloads may match.
+/// the evaluation exceeds a bound for this payload, because other payloads may still match.
 fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathError> {
     use XPathError::{TooManyNodes, TooManyOperations, TooMuchText};
 
@@ -152,21 +152,20 @@ fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathEr
     }
 }
 
-/// Checks the syntax of an XPath expression for a search. Also evaluates the expression for an
-/// empty payload, and so finds unknown functions, prefixes and variables in the parts that this
-/// evaluation reaches.
+/// Checks an XPath expression for a search: its syntax, and its evaluation for an empty payload.
+/// The evaluation finds unknown functions, prefixes and variables in the parts that it reaches.
 ///
 /// # Errors
 ///
-/// Returns an error if no payload can match the expression, because it cannot be evaluated.
+/// Returns an error if the expression cannot be evaluated, so that no payload can match it.
 pub fn check_xpath(expression: &str) -> Result<(), XPathError> {
     check_expression(expression)?;
     let empty = XPathDocument::of_payload(&Element::local("payload"))?;
     empty.evaluate_flag(expression).map(drop)
 }
 
-/// Reader of search hits from the journal. The record that was read last stays in memory, because
-/// several hits in a row are often in the same record.
+/// Reader of search hits from the journal. Keeps the record that was read last, because the next
+/// hit is often in the same record.
 struct HitLoader<'i> {
     index: &'i IndexReader,
     record: Option<HashedRecord>,

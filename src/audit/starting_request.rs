@@ -8,21 +8,20 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// The request that started the work in which a message was sent. Either a client sent this
-/// request, or an operator's action, such as a retry, caused it.
+/// The request that started the work in which a message was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
     /// The payload; `None` if it was redacted.
     pub payload: Option<Arc<str>>,
-    /// Id of the note about an operator's action that caused the request, such as a retry or an
-    /// edited turn. `None` if a client sent the request.
+    /// Id of the note about the operator's action that caused the request, such as a retry. `None`
+    /// if a client sent the request.
     pub action: Option<MessageId>,
 }
 
-/// Returns the request that started the work in which `message` was sent. If `message` itself
-/// started the work, returns `message`. Returns `None` if the index does not have the message, or
-/// if its chain of causes is too long to follow.
+/// Returns the request that started the work in which `message` was sent. This may be `message`
+/// itself. Returns `None` if the index lacks the message, or if its chain of causes is too long to
+/// follow.
 ///
 /// `payloads` keeps payloads of requests between calls, because one request may have started the
 /// work of many messages.

@@ -1,7 +1,7 @@
 //! Counts, costs and times of recorded events, grouped by agent, model, listener, rule or day.
 //!
-//! For whole hours, the numbers come from totals that the index keeps for each hour. For incomplete
-//! hours at both ends of the time range, the numbers are computed from the events.
+//! The numbers for whole hours come from totals in the index. For the incomplete hours at both ends
+//! of the time range, they are computed from the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -130,10 +130,10 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Adds the group to which an event belongs, if it is new, and returns the totals of the group.
-    /// All events of a group have the same values for the keys of the query, such as the agent or
-    /// the day. `names` are the names of the event's agent, model, listener and rule. `time` is in
-    /// microseconds. Returns `None` if the event has no value for one of the keys.
+    /// Returns the totals of the group to which an event belongs. Adds the group if it is new. The
+    /// group has one value for each key of the query. `names` are the event's agent, model,
+    /// listener and rule, and `time` is in microseconds. Returns `None` if the event has no value
+    /// for a key.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,
@@ -242,7 +242,7 @@ impl Groups<'_> {
         })
     }
 
-    /// Returns the groups, with texts in place of the numbers in their keys.
+    /// Returns the groups with texts as keys, in place of numbers.
     fn named(self, db: &Connection) -> rusqlite::Result<Stats> {
         let mut names = db.prepare("SELECT text FROM name WHERE n = ?1")?;
         let mut stats = Stats::default();

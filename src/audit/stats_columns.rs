@@ -6,8 +6,7 @@ use super::Stats;
 use super::amounts::micros;
 use crate::index::{DurationHistogram, EventTotals};
 
-/// A column of the table: its header, and a function that writes the column's value for a group as
-/// text.
+/// A column of the table: its header, and a function that writes its value for one group.
 pub type StatsColumn = (&'static str, fn(&EventTotals) -> String);
 
 const TURN_COLUMNS: [StatsColumn; 8] = [

@@ -1,5 +1,5 @@
-//! A page of a thread, with a limited number of messages and the events between them. Only the
-//! records of the page are read. A subthread is shown with its totals, but without its events.
+//! A page of a thread: a limited number of messages, and the events between them. Only the records
+//! of the page are read. A subthread is shown with its totals, but without its events.
 
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
@@ -19,21 +19,19 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions that come before the page's first message, but are in a record that also contains
-    /// events of the page. The end of the previous page shows these decisions, too.
+    /// Decisions before the page's first message that are in the same record as events of the page.
+    /// The end of the previous page shows them, too.
     pub earlier_decisions: Vec<TimelineEntry>,
-    /// The history that the thread has taken over from the source of its fork. `None` if the thread
-    /// has taken over no history.
+    /// The history that the thread of a fork has taken over from the fork's source. `None` if the
+    /// thread has taken over none.
     pub fork: Option<ForkOrigin>,
 }
 
-/// Returns a page of at most `limit` messages. The page begins at the message with the `seq`
-/// `from_seq`. If `from_seq` is `None`, returns the last page. Returns `None` if there is no such
-/// thread.
+/// Returns a page of at most `limit` messages, from the message with the `seq` `from_seq` on. If
+/// `from_seq` is `None`, returns the last page. Returns `None` if there is no such thread.
 ///
-/// Usually, a page omits three kinds of events: the charge for a lost model call, a cancelled
-/// timer, and a count of `busy` refusals. The page shows an event of these kinds only if the
-/// event's record also contains a message, refusal, failure or decision of the thread.
+/// The page leaves out the charge for a lost model call, a cancelled timer, and a count of `busy`
+/// refusals, unless their record also has a message, refusal, failure or decision of the thread.
 ///
 /// # Errors
 ///
@@ -84,8 +82,7 @@ pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<Timeli
 }
 
 /// Returns the sender that opened a thread. `record` is the first record of the thread. Returns the
-/// core for [`ThreadId::ORGANISM`], a thread that no sender opens: it stands for the records that
-/// belong to no tree.
+/// core for [`ThreadId::ORGANISM`], which stands for the records that belong to no tree.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -99,9 +96,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names; for example, an outcome names its call. The
-/// caller uses this call to find the thread of the record. Returns `None` for an input that names
-/// no call.
+/// Returns the call that the input of a record names, from which the caller finds the thread of the
+/// record. Returns `None` if the input names no call.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -65,9 +65,8 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words. This is usually the phase of the thread. But if the
-/// thread is open and calls in it wait for people, the state is the kind of decision for which they
-/// wait.
+/// Returns the state of a thread in words. If calls of an open thread wait for people, this is the
+/// kind of decision for which they wait, otherwise the phase of the thread.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -96,16 +95,15 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
-/// The calls of a tree. The phases of the tree's threads follow from the states of these calls.
+/// The calls of a tree, from which the phases of its threads follow.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// For each open call, its thread, and whether the call was opened from outside this thread.
+    /// For each open call, its thread, and whether a sender outside this thread opened it.
     open: HashMap<CallId, (ThreadId, bool)>,
-    /// The thread of each call. Closed calls stay here, because their costs may be recorded after
-    /// their end.
+    /// The thread of each call. Includes closed calls, because their costs may be recorded later.
     threads: HashMap<CallId, ThreadId>,
-    /// Calls of root threads that a workflow has answered with the report that its run failed. Such
-    /// a call completes, but its thread counts as failed.
+    /// Calls of root threads to which a workflow has replied that its run failed. Such a call
+    /// completes, but its thread counts as failed.
     failed_runs: HashSet<CallId>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -157,8 +155,8 @@ impl TreeCalls {
     }
 }
 
-/// Whether `message` is the reply with which a workflow reports, in a root thread, that its run
-/// failed. A message that is delivered in a call is not this reply.
+/// Whether `message` is the reply in a root thread with which a workflow reports that its run
+/// failed. A message that is delivered in a call is no such reply.
 fn is_failed_run(message: &Message) -> bool {
     message.kind == MessageKind::Reply
         && message.call.is_none()
@@ -206,7 +204,7 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Returns summaries of trees, sorted by the time of the last change, oldest first. If `newest` is
-/// given, returns only this number of trees: the trees that changed last.
+/// given, returns only that many trees: those that changed last.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

@@ -37,7 +37,7 @@ pub struct ThreadTimeline {
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
-    /// Tokens and money that model calls have used, in the thread and in its subthreads.
+    /// Tokens and money that model calls have used in the thread and in its subthreads.
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Currency of the money in `spent`, taken from the first model call that states a currency.
@@ -47,8 +47,8 @@ pub struct ThreadTimeline {
     /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// The calls that wait for a person, in the thread and in its subthreads. Counts calls outside
-    /// the page, too. [`super::thread_page`] leaves it empty.
+    /// The calls that wait for a person, in the thread and its subthreads, even outside the page.
+    /// Left empty by [`super::thread_page`].
     #[serde(rename = "waiting", serialize_with = "serialize_calls")]
     pub waits: HoldCount,
     /// Number of events before the page in `items`; 0 if the page begins with the first event.
@@ -116,8 +116,7 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// Findings about a turn of a model. Findings about the turn's refused payloads are not among
-    /// them.
+    /// Findings about a turn of a model, except those about its refused payloads.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -178,8 +177,8 @@ pub enum TimelineEvent {
 /// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged. `None` if the decision was refused, because the
-    /// record of a refused decision does not state the owner of the key.
+    /// Operator to whom the signing key belonged. `None` for a refused decision, whose record does
+    /// not state the owner of the key.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -198,8 +197,8 @@ pub enum RecordedMoment {
     Time(Time),
 }
 
-/// Builds the timeline of a thread from the records up to the moment `up_to`. If `up_to` is `None`,
-/// uses all records. Returns `None` if there is no record of the thread.
+/// Builds the timeline of a thread from its records up to the moment `up_to`, or from all records
+/// if `up_to` is `None`. Returns `None` if there is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
@@ -268,9 +267,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread for the facts of a record that name no thread. The input of the record
-    /// determines this thread: the input names the thread itself, or a call in the thread. If the
-    /// input names neither, returns the root thread of the record's tree.
+    /// Returns the thread of those facts of a record that name no thread themselves: the thread
+    /// that the record's input names, or the thread of the call that it names, or else the root
+    /// thread of the tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -384,14 +383,13 @@ impl TimelineBuilder {
         }
     }
 
-    /// Adds a call and its thread. Needed for a call that was opened in a record that this builder
-    /// does not read.
+    /// Adds a call whose opening is in a record that this builder does not read.
     pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
         self.calls.know(call, thread);
     }
 
-    /// Removes the timeline of a thread from this builder and returns it, without the events of its
-    /// subthreads. Returns `None` if the builder has no timeline of the thread.
+    /// Removes the timeline of a thread from this builder and returns it. It has no events of
+    /// subthreads. Returns `None` if the builder lacks the timeline.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
     }
@@ -402,8 +400,7 @@ impl TimelineBuilder {
     }
 
     /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
-    /// timeline if no record states the opening of the thread, as is the case for
-    /// [`ThreadId::ORGANISM`].
+    /// timeline if it does not exist, because no record states that the thread was opened.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
@@ -503,9 +500,9 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// Returns the kind of the decision that an input records, the name of the person who made it, and
-/// its origin: the person's user account, note and signature. Returns `None` if the input is no
-/// decision of a person.
+/// Returns the kind of a person's decision that an input records, the name of the person, and the
+/// origin of the decision: the user account, a note and the signature. Returns `None` if the input
+/// is no such decision.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

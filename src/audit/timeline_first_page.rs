@@ -10,15 +10,13 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that the records of a page are read. They must be read again if a
-/// subthread on the page continues after the last record that was read. Each time, they are read up
-/// to a later position.
+/// Maximum number of times that the records of a page are read. They are read again, up to a later
+/// position, if a subthread on the page continues after the last record that was read.
 const READS_MAX: usize = 4;
 
-/// Returns the first page of a thread, with about `limit` events. The page is the same that
-/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] would make from all records.
-/// Returns `None` if there is no such thread, or if most records of the thread would have to be
-/// read.
+/// Returns the first page of a thread, with about `limit` events, as [`super::thread_timeline`] and
+/// [`ThreadTimeline::keep_page`] would make it from all records. Returns `None` if there is no such
+/// thread, or if most of its records would have to be read.
 ///
 /// # Errors
 ///
@@ -61,17 +59,16 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the thread's first message that does not fit on the page. If all
-    /// messages of the thread fit, returns the position of its last message. Returns `None` for a
-    /// thread without messages.
+    /// Returns the position of the thread's first message after the page or, if all messages fit on
+    /// the page, of its last message. Returns `None` for a thread without messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread whose events on the page are incomplete, because some were not read.
-    /// Returns `None` if no events are missing.
+    /// Returns a thread with events on the page that were not read, or `None` if there is no such
+    /// thread. `room` is the number of events that still fit on the page.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -95,8 +92,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds data from later records to the threads and messages of the page. Returns the number of
-    /// all events of the thread and of the threads beneath it.
+    /// Adds data from records after the page to the threads and messages of the page. Returns the
+    /// number of all events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

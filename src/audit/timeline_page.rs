@@ -69,8 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event belongs to this class. Always false for the entry of a subthread: the
-    /// events inside the subthread have classes, but the entry itself has none.
+    /// Whether an event belongs to this class. Always false for the entry of a subthread, because
+    /// only the events inside the subthread have classes.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {
@@ -114,16 +114,16 @@ impl ThreadTimeline {
         });
     }
 
-    /// Keeps one page of the timeline. The page begins at the message with the `seq` `from_seq`,
-    /// and has about `limit` events, including the events of subthreads. After `limit` events, the
-    /// page continues until the next message, because the next page must begin at a message.
+    /// Keeps the page of the timeline that begins at the message with the `seq` `from_seq`. The
+    /// page has about `limit` events, including those of subthreads: it ends before the first
+    /// message after them, because the next page must begin at a message.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);
     }
 
-    /// Keeps the last page of at most `limit` events. Always keeps the last message and the events
-    /// after it, even if these are more than `limit`.
+    /// Keeps the last page of at most `limit` events. Always keeps the last message and all events
+    /// after it, even beyond `limit`.
     pub fn keep_last(&mut self, limit: usize) {
         let mut events = 0;
         let mut from_seq = u64::MAX;
@@ -171,8 +171,8 @@ impl ThreadTimeline {
 }
 
 impl TimelineEvent {
-    /// Returns how many events this entry stands for: 1, or for a subthread, 1 plus the number of
-    /// its events.
+    /// Returns the number of events in this entry: 1 and, for a subthread, the number of its
+    /// events.
     fn events(&self) -> u64 {
         match self {
             Self::Subthread(child) => {

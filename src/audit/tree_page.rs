@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::ids::Position;
 use crate::index::ListedTree;
 
-/// For each partition, the position before which a page of the list begins. A partition without a
-/// position begins with its newest tree. The text form is `0:1200,1:800`.
+/// Cursor of a page in the list of trees. In each partition, the page has trees before the stored
+/// position or, without one, from the newest tree on. The text form is `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageCursor(BTreeMap<u32, Position>);
 
@@ -30,8 +30,8 @@ impl PageCursor {
         self.0.is_empty()
     }
 
-    /// Returns the position before which the trees of `partition` begin; `None` if the page begins
-    /// with the newest tree.
+    /// Returns the position before which the page begins in `partition`; `None` if it begins with
+    /// the newest tree of this partition.
     pub fn before(&self, partition: u32) -> Option<Position> {
         self.0.get(&partition).copied()
     }
@@ -52,7 +52,7 @@ impl std::fmt::Display for PageCursor {
     }
 }
 
-/// A tree on a page, with the cursor of the page that begins after it.
+/// A tree on a page, with the cursor for a page that begins with the next tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PagedTree {
     pub tree: ListedTree,
@@ -69,7 +69,7 @@ pub struct TreePage {
 
 impl TreePage {
     /// Merges the trees that each partition has from `cursor` on, newest first. Keeps at most
-    /// `limit` trees. Each partition must have contributed `limit` + 1 trees, unless it has fewer:
+    /// `limit` trees. Each partition must contribute `limit` + 1 trees if it has so many, because
     /// the additional tree shows that older trees follow.
     pub fn merge(
         partitions: impl IntoIterator<Item = (u32, Vec<ListedTree>)>,
@@ -99,9 +99,9 @@ impl TreePage {
     }
 }
 
-/// Returns the partition whose first remaining tree changed last; `None` if no trees remain. Within
-/// a partition, the trees stay in the order of their positions, because a cursor consists of
-/// positions. If the clock of a host was set back, this order differs from the order of the times.
+/// Returns the partition whose first remaining tree changed last; `None` if no trees remain. The
+/// trees of one partition are never sorted by time, because a cursor consists of positions, and the
+/// clock of a host may have been set back.
 fn partition_with_newest(
     partitions: &mut [(u32, VecDeque<ListedTree>)],
 ) -> Option<&mut (u32, VecDeque<ListedTree>)> {

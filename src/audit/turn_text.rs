@@ -1,5 +1,5 @@
 //! Reads the note of a turn: the raw text of the turn, findings about this text, and the messages
-//! that were replaced by placeholders.
+//! that placeholders replaced in the prompt.
 
 use crate::agent::PastTurn;
 use crate::ids::{MessageId, Position};

@@ -29,9 +29,8 @@ use super::report::{
 /// The evidence outside the journal that a proof uses, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// State directory of the journal. The directory contains the journal's key, a mark of the last
-    /// acknowledged record, and copies of the journal's checkpoints. `None` if the auditor names no
-    /// state directory.
+    /// State directory of the journal, with the journal's key, a mark of the last acknowledged
+    /// record, and copies of checkpoints. `None` if the auditor names no state directory.
     pub state: Option<PathBuf>,
     /// Directory with the journal's key; `None` if the key is in `state`. Needed if `state` is a
     /// copy of the state directory, because such a copy lacks the key.
@@ -42,7 +41,7 @@ pub struct VerifyOptions {
     /// Directory to which the running pump copies checkpoints, as named in the config. `None` if
     /// the config names none.
     pub checkpoints: Option<PathBuf>,
-    /// Whether the journal to verify is a backup. If so, copies of checkpoints may be newer than
+    /// Whether the journal to verify is a backup, so that copies of checkpoints may be newer than
     /// the last checkpoint in the journal.
     pub is_backup: bool,
     /// Public keys of pumps on other machines that the proof trusts, too. Ignored if `keys` is
@@ -51,13 +50,13 @@ pub struct VerifyOptions {
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
     /// in `state`, the keys in `copies`, and `known_keys`.
     pub keys: Vec<String>,
-    /// Whether the proof distrusts the copies of checkpoints in `state`. If so, they do not count
-    /// as proof, because the owner of the key may have rewritten them.
+    /// Whether the proof distrusts the copies of checkpoints in `state`, because the owner of the
+    /// key may have rewritten them. They do not count as proof then.
     pub distrust_state: bool,
 }
 
-/// Verifies a journal like [`verify_with`]. The state directory `state` is the only evidence
-/// outside the journal.
+/// Verifies a journal as [`verify_with`] does, with `state` as the only evidence outside the
+/// journal.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -90,8 +89,8 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The way in which records refer to a blob, which is a stored text. The variants are in rising
-/// order: if records refer to a blob in several ways, the greatest of these variants counts.
+/// The way in which records refer to a blob, which is a stored text. If a blob has several uses,
+/// the last of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
@@ -116,15 +115,14 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that wrote the last record that was read. The last boot or reload up to
-    /// that record states this version.
+    /// Version of the core that wrote the last record that was read, as stated by the last boot or
+    /// reload.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of records from which an operator has redacted payloads. Each redaction has a
-    /// record of its own, which states these positions.
+    /// Positions of records from which an operator has redacted payloads, as other records state.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
@@ -138,8 +136,7 @@ struct JournalProof {
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor has named the trusted keys. If so, no record of the journal can add a
-    /// key.
+    /// Whether the auditor has named the trusted keys, so that records of the journal can add none.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -223,9 +220,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Collects the public keys whose signatures the proof accepts, and selects the key with which
-    /// the proof checks MACs. The keys come from the options and from the directory with the
-    /// journal's key.
+    /// Collects the public keys whose signatures the proof accepts, and selects the key for MACs.
+    /// The keys come from the options and from the directory with the journal's key.
     fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let directory = options.key_state.as_ref().or(options.state.as_ref());
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {
@@ -331,8 +327,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Remembers the damage that `action`, an action of an operator, accepts: lost records,
-    /// redacted payloads or records without a valid MAC. Accepted damage is no violation.
+    /// Remembers damage that an operator has accepted with `action`: lost records, redacted
+    /// payloads, or records without a valid MAC. Such damage is no violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -348,8 +344,8 @@ impl JournalProof {
         }));
     }
 
-    /// Reports a violation if a copy of a checkpoint contradicts the journal. There is no violation
-    /// if an operator has accepted the loss of the records that the copy covers.
+    /// Reports a violation if a copy of a checkpoint contradicts the journal, unless an operator
+    /// has accepted the loss of the records that the copy covers.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -373,8 +369,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports a violation if this journal has replaced another journal that had acknowledged
-    /// records. It is no violation if an operator has accepted the loss of the replaced journal.
+    /// Reports a violation if this journal has replaced another one with acknowledged records,
+    /// unless an operator has accepted the loss of the other journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -384,10 +380,10 @@ impl JournalProof {
         }
     }
 
-    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records: a
-    /// pump does not write such records. A journal without any MAC is a special case: it counts as
-    /// a violation only if `mark` is not 0. `mark` is the position of the last acknowledged record,
-    /// or 0 if this position is unknown.
+    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records,
+    /// because a pump does not write such records. A journal without any MAC is a violation only if
+    /// `mark` is not 0. `mark` is the position of the last acknowledged record, or 0 if it is
+    /// unknown.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -494,14 +490,14 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position up to which every record is covered by a MAC or a signature of an
-    /// available key.
+    /// Returns the position up to which an available key covers every record, by a MAC or a
+    /// signature.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts. If the auditor has named the keys, these are
-    /// all. Otherwise, signed records of the journal can add further keys.
+    /// Returns the public keys that the proof trusts. These are the keys that the auditor has named
+    /// or, if there are none, the available keys and those that signed records of the journal add.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -516,7 +512,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Returns the reasons why a journal is not proved although the proof found no violation.
+    /// Returns why the journal is not proved, if no violation was found.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let covered = self.covered();

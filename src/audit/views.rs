@@ -10,8 +10,8 @@ use crate::xml::findings::TextLocation;
 
 use super::message_state::MessageState;
 
-/// A message, with the position of its record and with its disposition. If the view shows the
-/// thread at an earlier moment, the disposition is the one at that moment.
+/// A message, with the position of its record and its disposition. In a view of an earlier moment,
+/// the disposition is the one at that moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -51,9 +51,9 @@ pub struct MessageView {
     /// a person.
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// Whether the message is in a delivery that was handed over to a listener and is not answered
-    /// yet. `None` if this is unknown, because the view was made only from the records of a tree,
-    /// which do not contain all hand-overs.
+    /// Whether the message is in a delivery that waits for the listener's answer. `None` if this is
+    /// unknown, because the view was made only from the records of a tree, which do not state all
+    /// hand-overs to listeners.
     #[serde(skip)]
     pub is_handed_over: Option<bool>,
 }
@@ -112,8 +112,7 @@ pub struct BusyRefusals {
 }
 
 impl BusyRefusals {
-    /// Returns the count of `busy` refusals in a record; `None` if the record contains no such
-    /// count.
+    /// Returns the count of `busy` refusals in a record; `None` if it contains none.
     pub fn of(record: &Record) -> Option<Self> {
         let Input::Busy { client, since, count } = &record.input else { return None };
 
@@ -189,8 +188,8 @@ impl RefusalView {
     }
 }
 
-/// Returns the local name of the element at the beginning of a text, even if the text is malformed
-/// after its name. Returns `None` if the text does not begin with an element.
+/// Returns the local name of the element at the beginning of a text, which may be malformed after
+/// this name. Returns `None` if the text does not begin with an element.
 pub fn element_name(text: &str) -> Option<&str> {
     let tag = text.trim_start().strip_prefix('<')?;
     let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '/'))?;

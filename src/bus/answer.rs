@@ -36,7 +36,7 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// An answer's statement on whether the listener remembers the messages of the call.
+/// An answer's statement about the listener's memory of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
     /// The answer does not state whether the listener remembers the call.
@@ -44,8 +44,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener should remember the messages of earlier deliveries, but lacks some of them. The
-    /// answer requests a delivery with all messages of the call, and the attempt continues.
+    /// The listener lacks messages of earlier deliveries that it should remember. The answer
+    /// requests a delivery with all messages of the call, and the attempt continues.
     Missing,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct ListenerAnswer {
     /// The attempt that the answer names; `None` if the answer names no attempt.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
-    /// The payloads, or the reason why the frame cannot be split into payloads.
+    /// The payloads, or the reason why the answer cannot be split into payloads.
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
 
@@ -80,8 +80,8 @@ pub(super) fn without_byte_order_mark(frame: &[u8]) -> &[u8] {
     frame.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(frame)
 }
 
-/// Whether these bytes may be the beginning of an answer that names its attempt. True if the bytes
-/// contain only white space, or the whole or partial start tag of an `<answer>` or
+/// Whether `beginning` may be the beginning of an answer that names its attempt: white space only,
+/// an XML declaration or a comment, or a start tag, perhaps incomplete, of an `<answer>` or
 /// `<missing-memory>` element.
 pub(super) fn may_name_attempt(beginning: &[u8]) -> bool {
     let head = without_byte_order_mark(beginning);
@@ -132,8 +132,8 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// Returns the beginning of a text outside of any payload as one line, for an error message. If the
-/// kit of a listener cannot send an answer, it writes the reason as such a text.
+/// Returns the beginning of `text`, which is outside of any payload, as one line for an error
+/// message. A kit writes such a text if it cannot send an answer.
 fn excerpt(text: &[u8]) -> String {
     let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
     let line = String::from_utf8_lossy(head);
@@ -144,12 +144,12 @@ fn excerpt(text: &[u8]) -> String {
 struct AnswerRoot {
     named: NamedAttempt,
     memory: ClaimedMemory,
-    /// Range of the bytes between the tags, or the reason why the end tag cannot be found.
+    /// Range of the bytes between the tags, or the reason why there is no end tag.
     content: Result<Range<usize>, String>,
 }
 
-/// Finds the root element of a frame, if it is `<answer>` or `<missing-memory>` and names a call
-/// and an attempt. Otherwise returns `None`, and the frame counts as a sequence of payloads.
+/// Finds the root element of a frame, if it is an `<answer>` or `<missing-memory>` element that
+/// names an attempt. Returns `None` for any other frame, which counts as a sequence of payloads.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -171,9 +171,8 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Returns the attempt that a start tag names, and its statement on the memory of the listener.
-/// Returns `None` if the tag is not that of an `<answer>` or `<missing-memory>` element that names
-/// an attempt.
+/// Returns the attempt that a start tag names, and its statement about the memory of the listener.
+/// Returns `None` unless the tag is `<answer>` or `<missing-memory>` and names an attempt.
 fn named_attempt(head: &Element) -> Option<(NamedAttempt, ClaimedMemory)> {
     if head.name.namespace() != envelope::NAMESPACE {
         return None;

@@ -1,6 +1,6 @@
 //! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). A listener in a child process gets
-//! every delivery as a frame. A listener on NATS gets a frame only if the delivery contains other
-//! messages in addition to the request.
+//! every delivery as a frame. A listener on NATS gets one only if the delivery has messages besides
+//! the request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
@@ -11,8 +11,8 @@ use super::{Delivery, DeliveryPreview};
 /// reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame of a delivery to `out`. Leaves out the first `remembered` messages, because
-/// the listener remembers them. If `remembered` is `None`, writes all messages.
+/// Appends the frame of a delivery to `out`, without its first `remembered` messages, which the
+/// listener remembers. If `remembered` is `None`, writes all messages.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

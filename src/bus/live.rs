@@ -2,9 +2,8 @@
 //! model writes. Neither is ever recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
-//! is full, further events are lost, and the reader gets their number instead. Without a reader, no
-//! text is kept or copied. The channel then has only the present state of each running model call,
-//! so that a later reader sees which model calls run.
+//! is full, further events are lost, and the reader gets their number instead. Without a reader,
+//! the channel keeps no text, but only the state of each running model call for later readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -41,8 +40,8 @@ pub enum AnswerPart {
     Reasoning,
 }
 
-/// An event of the live channel. Text comes directly from a model. The gate, which validates
-/// payloads, has not checked it, so nothing in it counts as sent or accepted.
+/// An event of the live channel. Its text comes directly from a model, and the gate has not checked
+/// it, so nothing in it counts as sent or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
@@ -76,10 +75,9 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// A partition from which the reader gets no events at present. A partition is one pump's part
-    /// of the thread trees. `detail` states why there are no events. The program keeps trying to
-    /// subscribe to the partition's events again. When a subscription succeeds, the reader gets a
-    /// `Lost` event in which the number of missing events is unknown.
+    /// The reader gets no events from this partition, one pump's part of the thread trees, for the
+    /// reason `detail`. The program keeps trying to subscribe again. After it has succeeded, the
+    /// reader gets a `Lost` event whose number is unknown.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -137,9 +135,9 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends `event` to the last queued event, if both contain text of the same part of the same
-    /// answer. Does nothing if the merged text would be too long, or if an event was lost between
-    /// the two. Returns whether `event` was appended.
+    /// Appends the text of `event` to the last queued event, and returns true, if both belong to
+    /// the same part of the same answer. Returns false if they do not, if the merged text would be
+    /// too long, or if an event was lost between them.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -231,8 +229,8 @@ impl LiveQueue {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Calls `take` on the queue now and after each new event, until `take` returns a value.
-    /// Returns that value.
+    /// Calls `take` on the queue, and again after each new event, until it returns a value. Returns
+    /// that value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
@@ -294,7 +292,7 @@ pub struct LiveChannel {
     /// The readers and the running model calls. Never locked across an await, or while a reader
     /// waits for an event.
     state: Mutex<ChannelState>,
-    /// Announces whether at least one reader of the channel gets the text that models write.
+    /// Announces whether at least one reader gets the text that models write.
     watched: watch::Sender<bool>,
 }
 
@@ -325,8 +323,8 @@ impl LiveChannel {
         self.watched.subscribe()
     }
 
-    /// Reports a new state of a model call. `streams` is false if the agent's host sends only
-    /// states to this channel and never the text of the call.
+    /// Reports a new state of a model call. `streams` is true if the agent's host also sends the
+    /// text of the call to this channel.
     pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
         let key = (source.call, source.attempt);
         let source = source.clone();
@@ -342,8 +340,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Ends the model call of an attempt that has ended. Does nothing if the agent has already
-    /// reported the end of the model call.
+    /// Reports the end of an attempt's model call, unless the agent has already reported it.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,6 +1,6 @@
 //! The memory of calls between deliveries. The program of a listener can keep the messages of a
-//! call. The host, which sends deliveries to the listener's programs, notes which program has which
-//! messages of which call (docs/PROTOCOL.md, section 3).
+//! call. The host notes which program has which messages, and then sends the program only the new
+//! ones (docs/PROTOCOL.md, section 3).
 
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{CallId, MessageId};
@@ -10,8 +10,8 @@ use super::Delivery;
 /// A bounded cache with one value for each call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// The messages of a call that a listener remembers: the first `count` messages of the call. The
-/// last of them has the id `last`.
+/// The messages of a call that a listener remembers: its first `count` messages, up to the one with
+/// the id `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -19,16 +19,16 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// Returns the [`MemoryMark`] of a listener that remembers all messages of this delivery.
-    /// Returns `None` if the delivery has no messages.
+    /// Returns the mark of a listener that remembers all messages of this delivery. Returns `None`
+    /// if the delivery has no messages.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
     /// Returns the number of messages of this delivery that the listener remembers. Returns `None`
-    /// if the remembered messages are not exactly those before the new messages, for example in a
-    /// retry. In this case, the delivery must be sent with all its messages.
+    /// if the delivery must be sent with all its messages, because the listener does not remember
+    /// exactly those before the new ones. This can be so in a retry.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

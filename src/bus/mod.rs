@@ -37,7 +37,7 @@ pub struct Delivery {
     pub messages: Vec<Arc<Message>>,
     /// Number of messages at the end of `messages` that are new to the listener.
     pub fresh: usize,
-    /// Last position of the journal that the listener may read, if the listener is an agent.
+    /// Last position of the journal that the listener may read. Only agents read the journal.
     pub position: Position,
     /// Time-out of the attempt, counted from the hand-over of the delivery.
     pub timeout: Duration,
@@ -61,13 +61,13 @@ pub enum DeliveryPreview {
     /// The delivery requests the preview of a held call. Such a delivery is no attempt to handle
     /// the call, and the listener must change nothing.
     Requested,
-    /// A person has approved the call after seeing the preview with this digest.
+    /// A person has approved the call on the basis of the preview with this digest.
     Approved(Digest),
 }
 
 impl Delivery {
-    /// Returns the span for log lines about this delivery. The span names the trace of the
-    /// delivery. If the delivery has no trace, the span is disabled.
+    /// Returns the span for log lines about this delivery, with the delivery's trace. The span is
+    /// disabled if there is no trace.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
@@ -78,10 +78,10 @@ impl Delivery {
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
 
-    /// Returns the first message with a redacted payload. A redacted payload consists only of NULs,
-    /// which are no XML, so the pump cannot hand the delivery over. If `is_for_agent`, only the
-    /// first message of the call and the new messages count, because prompts show a placeholder in
-    /// place of the other redacted payloads.
+    /// Returns the first message with a redacted payload, because of which the pump cannot hand the
+    /// delivery over. A redacted payload is no XML. If `is_for_agent`, only the first message of
+    /// the call and the new messages count: prompts show a placeholder in place of other redacted
+    /// payloads.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
@@ -110,7 +110,7 @@ pub enum ModelState {
     /// The answer of the model on this route is arriving.
     #[serde(rename = "streaming")]
     Streaming(String),
-    /// The request to this route waits until this time, because its provider requested a pause.
+    /// The request to this route waits until this time, because the provider requested a pause.
     #[serde(rename = "delayed")]
     Delayed(String, Time),
     /// The model call has ended.
@@ -125,8 +125,8 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// if the delivery was cancelled. The methods return immediately, or block briefly if the sink
 /// cannot keep up.
 ///
-/// If a listener answers after the host has already reported the failure of the attempt, the host
-/// also reports this late answer. The pump then refuses the answer and records the refusal.
+/// An answer may arrive after the host has reported that the attempt failed. The host reports this
+/// late answer, too, and the pump refuses and records it.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -135,9 +135,8 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery, so that the delivery does not count as an
-    /// attempt. If it is possible that a listener took the delivery, the host must call
-    /// [`Sink::ended`] instead.
+    /// Reports that no listener took the delivery, so that it does not count as an attempt. If a
+    /// listener may have taken the delivery, the host must call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
@@ -148,10 +147,9 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Reserves the cost of the next request of a model call. The receiver gets an answer that
-    /// permits or refuses this request. A permission arrives only when the reservation is durable.
-    /// If the pump has stopped, or if this sink supports no budgets, no answer arrives, and the
-    /// request must not be sent.
+    /// Reserves the cost of the next request of a model call. The receiver gets a permission, once
+    /// the reservation is durable, or a refusal. It gets nothing if the pump has stopped, or if
+    /// this sink supports no budgets; the request must not be sent then.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -168,11 +166,11 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Reports that the listener is unreachable. From now on, its deliveries end by
-    /// [`Sink::not_taken`], until the host calls [`Sink::joined`].
+    /// Reports that the listener is unreachable. Until the host calls [`Sink::joined`], the
+    /// listener's deliveries end by [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
     /// Reports that NATS servers denied operations to programs of the listener. `operations` lists
-    /// each denied operation once. `count` is the number of all reports that the programs made.
+    /// each operation once, and `count` is the number of all denials that the programs reported.
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
@@ -182,23 +180,23 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// A host, which runs one listener for the pump. The contract of the listener states how many
-/// deliveries the pump hands over at the same time.
+/// A host, which runs one listener for the pump. The listener's contract states how many deliveries
+/// the host may have at the same time.
 pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If true, the pump hands over a delivery only when all
-    /// earlier records are durable and readable. If false, these records need only be durable.
+    /// Whether the host reads the journal. If so, all earlier records must be durable and readable
+    /// before the pump hands over a delivery. Otherwise, they must only be durable.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// Cancels an attempt, because nothing waits for its result any more. A handler that does not
-    /// stop within [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host
-    /// reports the end of the attempt.
+    /// Cancels an attempt, because nothing waits for its result any more. The host stops a handler
+    /// that does not end within [`crate::limits::CANCEL_GRACE`]. It reports the end of the attempt
+    /// in any case.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Whether the host has reported that its listener left, and has not reported the return of the
-    /// listener since.
+    /// Whether the listener has left: the host has called [`Sink::left`], and not [`Sink::joined`]
+    /// since then.
     fn has_left(&self) -> bool {
         false
     }
@@ -208,11 +206,11 @@ pub trait Host: Send + Sync + 'static {
     /// Sends the deliveries that the host still keeps back. The deliveries may be sent shortly
     /// after the function returns.
     fn flush(&self) {}
-    /// Stops the host. New deliveries are refused, and running deliveries may end within
-    /// [`crate::limits::DRAIN_TIMEOUT`].
+    /// Stops the host. Refuses new deliveries, and gives running deliveries at most
+    /// [`crate::limits::DRAIN_TIMEOUT`] to end.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    /// Stops the host as [`Host::drain`] does, but ends the running deliveries at once. For use
-    /// when a drain of the pump has already given these deliveries their time.
+    /// Stops the host as [`Host::drain`] does, but ends running deliveries at once. Used when these
+    /// deliveries have already had their time in a drain of the pump.
     fn stop(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.drain()
     }

@@ -1,9 +1,9 @@
 //! Listeners that are Rust code in this process.
 //!
-//! There are three ways to host such a listener. The cheapest is [`InlineHost`], which runs a plain
-//! function on the OS thread that calls `deliver`. [`from_fn`] makes a [`NativeHandler`] of a plain
-//! function. The most general is [`NativeHost`], which runs handlers as asynchronous tasks. A panic
-//! of a handler fails only its attempt, and never ends the process.
+//! The cheapest host is [`InlineHost`], which runs a plain function on the OS thread that calls
+//! `deliver`. The most general is [`NativeHost`], which runs a [`NativeHandler`] as asynchronous
+//! tasks. [`from_fn`] makes such a handler of a plain function. A panic of a handler fails only its
+//! attempt, and never ends the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -56,8 +56,8 @@ pub trait NativeHandler: Send + Sync + 'static {
 /// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs `work`, a part of a handler's work that may block on the disk, on a separate OS thread. So
-/// `work` does not block an async worker.
+/// Runs `work`, which may block on the disk, on a separate OS thread, so that it does not block an
+/// async worker.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -119,8 +119,8 @@ enum StopLevel {
     Now,
 }
 
-/// The signal that tells one attempt to stop. Each delivery needs its own signal, and hardly any
-/// signal is ever raised, so a signal must be cheap to create.
+/// The signal that makes one attempt stop. It must be cheap to create, because each delivery needs
+/// one, and hardly any is ever raised.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] of the signal so far; 0 if the signal was never raised.
@@ -177,9 +177,10 @@ impl HandlerContext {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
-    /// Reserves the maximum cost of the next request of a model call, and returns when the
-    /// reservation is durable. Returns `None` if the pump has stopped. The reservation lasts until
-    /// the attempt makes its next reservation, or until the turn is recorded with its actual cost.
+    /// Reserves the maximum cost of the next request of a model call, and waits until the
+    /// reservation is durable or refused. Returns `None` if the pump has stopped. The reservation
+    /// lasts until the next one of this attempt, or until the turn is recorded with its actual
+    /// cost.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -221,10 +222,10 @@ impl HandlerContext {
 
 /// A host that runs an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Several tasks take deliveries from this queue and start the
-/// handler for each. There are at most as many such tasks as the runtime has worker threads; up to
-/// this number, each new delivery starts a task. A handler that does not finish when it is first
-/// polled continues as a separate task, so that it does not delay the queue.
+/// Deliveries wait in one queue. Tasks take them from the queue and start the handler for each;
+/// there are at most as many such tasks as worker threads of the runtime. A handler that does not
+/// finish when it is first polled continues as a task of its own, so that it does not delay the
+/// queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.
@@ -250,7 +251,7 @@ struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
     /// Deliveries in their order of arrival. Their number never exceeds the listener's concurrency,
-    /// because the pump hands over no more deliveries at the same time.
+    /// because the pump hands over no more.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     workers: usize,
@@ -435,8 +436,8 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until its handler answers or panics. If a stop signal arrives and the handler
-/// does not end within `grace` after it, the attempt fails.
+/// Runs one attempt until its handler answers or panics. Fails the attempt if the handler does not
+/// end within `grace` after a stop signal.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;
@@ -454,8 +455,8 @@ async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) 
     }
 }
 
-/// Guard that owns the future of a handler. When the guard is dropped, it drops the future and
-/// catches a panic in the future's destructor.
+/// Guard that owns the future of a handler. A panic in the future's destructor is caught when the
+/// guard is dropped.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {
@@ -491,10 +492,9 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// A host for a plain function, which runs on the OS thread that calls `deliver`. No task is
-/// started or woken, and the function cannot be cancelled. The [`Sink`] gets the answer before
-/// `deliver` returns. So the function must be quick, and the sink must not take a lock that the
-/// caller of `deliver` holds.
+/// A host for a plain function, which runs on the OS thread that calls `deliver`. The [`Sink`] gets
+/// the answer before `deliver` returns. So the function must be quick and cannot be cancelled, and
+/// the sink must not take a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

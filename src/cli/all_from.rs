@@ -35,8 +35,7 @@ impl CallsOfThread {
         Ok(Self { thread, calls: waiting.page.calls })
     }
 
-    /// Returns one digest over all calls that wait for an approval in the thread and its
-    /// subthreads. When another call begins to wait, the digest changes.
+    /// Returns one digest over all these calls. It changes when another call begins to wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
@@ -56,9 +55,9 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. A
-    /// refused decision does not stop the others: all decisions are sent before the first refusal
-    /// is returned as an error.
+    /// Sends a decision on each of these calls; `decision_on` returns the decision for a call. If
+    /// decisions are refused, still sends the others, and then returns the first refusal as an
+    /// error.
     ///
     /// If `json` is true, writes the result of each decision as a line of JSON, too.
     pub fn decide(
@@ -90,9 +89,8 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of the decision on the call `message`, and returns `ruled`. If `ruled` is
-/// `None`, the decision was accepted, and the function prints `done`. Otherwise the decision was
-/// refused, and the function prints the refusal.
+/// Prints the result of the decision on the call `message`: the refusal in `ruled` or, if `ruled`
+/// is `None`, the word `done`, such as `approved`. Returns `ruled`.
 pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),
@@ -111,7 +109,7 @@ pub fn none_waits(thread: &ThreadId) -> String {
     format!("no call of {thread} waits for an approval; `organism approvals --all` shows all")
 }
 
-/// Returns one digest over several calls: over their ids, their payloads, and their previews.
+/// Returns one digest over the ids, the payloads and the previews of several calls.
 pub fn digest(calls: &[HeldCall]) -> Digest {
     let preview = |call: &HeldCall| call.preview_sha256().map(|sha256| format!(" {sha256}"));
     let line = |call: &HeldCall| {

@@ -104,17 +104,16 @@ fn permitted_answers(reach: &OrganismReach, question: &HeldCall) -> Vec<PayloadN
     }
 }
 
-/// Returns an example of a valid answer, which has one of the names `permitted`, made from the
-/// schemas of the config. Returns `None` if the command has no valid config, or if no schema yields
-/// an example.
+/// Makes an example of a valid answer from the schemas of the config. The example has one of the
+/// names `permitted`. Returns `None` if the command has no valid config, or if no schema yields an
+/// example.
 fn example(reach: &OrganismReach, permitted: &[PayloadName]) -> Option<String> {
     let OrganismReach::Config { config, .. } = reach else { return None };
     permitted.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer. This is
-/// the case if the text is not well-formed XML, does not consist of one element, or if the name of
-/// its element is not the name of an answer.
+/// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer: the text
+/// is not well-formed XML or not one element, or its element does not have the name of an answer.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -93,8 +93,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Approves all given calls. First checks that the hash on the command line is the digest of all
-/// these calls. If the command line has no hash, asks the person to confirm instead.
+/// Approves all given calls. Fails if the command line has a hash that is not the digest of exactly
+/// these calls. Without a hash, asks the person to confirm instead.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
@@ -125,9 +125,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::usage(text).into())
 }
 
-/// Completes a hash that the user may have shortened, because a signature needs the full digest.
-/// `known` is the full digest, if it is known. Returns `known` if it begins with `hash`, and
-/// otherwise returns `hash` unchanged.
+/// Completes a hash that may be only the beginning of `known`, the expected digest. A signature
+/// needs all digits. Returns `hash` unchanged if `known` is missing or does not begin with it.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =
@@ -135,8 +134,8 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails if the person types anything but yes. Without a terminal, the
-/// error names the `options` that approve without a question.
+/// Asks the person to confirm. Fails if the person types anything but yes. Also fails without a
+/// terminal; the error then names the `options` that make the question unnecessary.
 fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
     if !confirmation::has_terminal() {
         let text = format!(

@@ -57,9 +57,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Makes the failure of a backup that ended with `error` after it had copied the journals of
-/// `copied` partitions. If `copied` is not 0, the directory contains an incomplete copy, which must
-/// be removed before the next backup.
+/// Makes the error of a failed backup. `error` is the cause, and `copied` the number of partitions
+/// whose journals were copied before. If `copied` is not 0, the text requests that the incomplete
+/// copy in `directory` be removed before the next backup.
 fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     let failed = journal_target::failed(error);
     if copied == 0 {
@@ -75,8 +75,8 @@ fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     CommandFailure::new(exit, text).into()
 }
 
-/// Prints a note for each partition that the backup leaves out, because this host has no journal of
-/// the partition. Fails if this host once had such a journal and has lost it.
+/// Fails if this host has lost the journal of a partition. Otherwise prints a note for each
+/// partition that the backup leaves out because this host has no journal of it.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     let missing = missing_in(data, Some(state))?;
     if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {
@@ -91,8 +91,8 @@ fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if `directory` is a file, or if one of `copies`, the directories of the copied journals,
-/// already contains a journal. A backup overwrites nothing.
+/// Fails if the backup would overwrite something: `directory` is a file, or a directory in `copies`
+/// already contains a journal. `copies` are the directories for the copied journals.
 fn refuse_taken<'a>(
     directory: &Path,
     mut copies: impl Iterator<Item = &'a PathBuf>,

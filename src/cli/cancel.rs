@@ -64,9 +64,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Fails if the journal does not contain the thread. Without this check, the command might start an
-/// organism although there is nothing to cancel. With several partitions, checks nothing, because
-/// the pump of each partition checks the thread.
+/// Fails if the journal does not contain the thread, because the command could otherwise start an
+/// organism with nothing to cancel. With several partitions, checks nothing, because the pump of
+/// each partition checks the thread.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =

@@ -77,8 +77,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of the check. This is the code for an invalid config if at least one
-/// prompt does not fit into the context window of its model, and the code for success otherwise.
+/// Returns the exit code of the check: the code for an invalid config if a prompt does not fit into
+/// the context window of its model, and the code for success if all prompts fit.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -115,9 +115,9 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts with
-/// the problems of those that do not fit, the directories on this machine, the next times of the
-/// schedules, and all notes and warnings.
+/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, the
+/// directories on this machine, the next times of the schedules, and all problems, notes and
+/// warnings.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -282,7 +282,7 @@ fn peers(contract: &Contract) -> String {
 }
 
 /// Returns when a schedule with fixed times of day runs next. Returns `None` for a schedule with an
-/// interval: it has no next time yet, because the interval begins when the pump starts.
+/// interval, because the interval begins only when the pump starts.
 fn next_time(times: &ScheduleTimes) -> Option<Time> {
     match times {
         ScheduleTimes::Every(_) => None,
@@ -312,8 +312,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Describes which payloads a listener accepts. If the listener accepts no payloads of its own,
-/// only workflows call it: with questions if the listener is a person, and with goals otherwise.
+/// Describes which payloads a listener accepts. A listener without payloads of its own is called by
+/// workflows only: a person gets questions, and any other listener gets goals.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -24,8 +24,8 @@ pub fn run() -> Option<ExitCode> {
     Some(exit.into())
 }
 
-/// Replaces this process by a listener's program. On Linux, the kernel kills this program when the
-/// pump that started it ends. `parent` is the process id of that pump.
+/// Replaces this process by a listener's program. `parent` is the process id of the pump that
+/// started this process. On Linux, the kernel kills the program when that pump ends.
 fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
     if let Err(error) = become_listener(parent, program, arguments) {
         note!("organism: cannot start `{}`: {error}", program.display());

@@ -86,8 +86,8 @@ struct ShownConfig {
     digest: String,
     /// The effective config as JSON.
     effective: String,
-    /// The stored form of the config; `None` for a config from a time when configs were not yet
-    /// stored.
+    /// The stored form of the config; `None` if the program did not store configs yet when the
+    /// config was recorded.
     stored: Option<StoredConfig>,
     /// The recorded boot or reload that put the config in force; `None` for the config that the
     /// file contains now.

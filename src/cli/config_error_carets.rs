@@ -1,5 +1,5 @@
-//! Prints the problems of a config: drawn with carets (in colour on a terminal, in ASCII for other
-//! outputs), or as JSON.
+//! Prints the problems of a config as JSON, or draws them with carets: in colour on a terminal, and
+//! in ASCII for other outputs.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -49,13 +49,12 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem that is drawn beneath its headline. The headline states the location and the code of
-/// the problem. The text of the config may come from an untrusted source, so characters that could
-/// control the terminal are replaced.
+/// A problem that is drawn beneath a headline with its location and its code. Characters that could
+/// control the terminal are replaced, because the text of the config may be untrusted.
 #[derive(Debug)]
 struct DrawnProblem<'a> {
     problem: &'a ConfigProblem,
-    /// Text to which the problem points, as [`covered`] returns it.
+    /// The text that contains the problem, as [`covered`] returns it.
     source: NamedSource<String>,
 }
 
@@ -67,9 +66,9 @@ impl<'a> DrawnProblem<'a> {
     }
 }
 
-/// Returns a source text with `?`, `·` or `•` in place of each character that a screen would
-/// interpret, reorder or hide. The text has the same length in bytes, so carets point to the right
-/// columns. Keeps line ends, and the byte order mark at the beginning.
+/// Replaces each character that a screen would interpret, reorder or hide: by `?`, `·` or `•`. The
+/// length in bytes stays the same, so that carets point to the right columns. Line ends are kept,
+/// and so is a byte order mark at the beginning.
 fn covered(text: &str) -> String {
     let mut covered = String::with_capacity(text.len());
     let mut rest = text.char_indices().peekable();

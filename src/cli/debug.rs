@@ -59,10 +59,12 @@ fn extract() -> anyhow::Result<()> {
 /// Input of the extractor for one model turn: the elements that the extractor knows, and the text
 /// in chunks.
 ///
-/// `known_tags` maps the name of each known element to a description. If the element contains only
-/// text, the description is `"text"`. Otherwise, the description is an object. Its keys are the
-/// names of the child elements, each with a description of the child, and `@NAME` for each
-/// attribute. If the object has the key `#`, the element contains text instead of child elements.
+/// `known_tags` maps the name of each known element to a description:
+///
+/// - `"text"`, if the element contains only text.
+/// - An object otherwise. It maps the name of each child element to a description of the child, and
+///   has a key `@NAME` for each attribute. The key `#` means that the element contains text instead
+///   of child elements.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]

@@ -37,7 +37,8 @@ pub(super) struct WaitingCalls {
     /// Partitions whose calls are unknown: no pump answered, and this host has no copy of the
     /// journal.
     pub unknown: Vec<u32>,
-    /// Whether a pump answered. If not, all these calls were read from journals on this host.
+    /// Whether any pump answered. If none did, all these calls were read from journals on this
+    /// host.
     pub is_answered: bool,
     /// Whether some of these calls were read from journals on this host, because the pump of their
     /// partition did not answer.
@@ -50,14 +51,15 @@ impl WaitingCalls {
         if self.unknown.is_empty() { CommandExit::Done } else { CommandExit::Unavailable }
     }
 
-    /// Makes the failure of a command whose call is not among these calls. The failure does not
-    /// count as invalid data if the call may wait in a partition whose calls are unknown.
+    /// Makes the error of a command that did not find its call among these calls. The error counts
+    /// as invalid data only if the calls of all partitions are known.
     pub fn not_found(&self, text: String) -> anyhow::Error {
         not_found(&self.unknown, text)
     }
 }
 
-/// Makes the failure of a command that did not find its call, as [`WaitingCalls::not_found`] does.
+/// Makes the same error as [`WaitingCalls::not_found`]. `unknown` contains the partitions whose
+/// calls are unknown.
 pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
     if unknown.is_empty() {
         return CommandFailure::new(CommandExit::InvalidData, text).into();
@@ -72,11 +74,11 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
 }
 
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
-/// the calls wait for an approval or for an answer. If this command's config has several
-/// partitions, covers all of them. Otherwise, covers the partitions of the organism that runs on
-/// this machine or, if none runs, the journals in `data`. Queries the pump of each partition:
-/// through the organism on this machine or, with several partitions in the config, over NATS. If a
-/// pump does not respond, reads the partition's journal instead.
+/// the calls wait for an approval or for an answer.
+///
+/// If this command's config has several partitions, queries all their pumps, over NATS if
+/// necessary. If not, queries the pumps of the organism that runs on this machine. Reads the
+/// journal of a partition instead if its pump does not respond, or if no organism runs.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -152,16 +154,14 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     Ok(WaitingCalls { page, unknown, is_answered, has_read })
 }
 
-/// Returns the number of each partition, and the directory of its journal, whether the journal
-/// exists or not.
+/// Returns the number and the journal's directory of each partition, even if there is no journal
+/// yet.
 fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
     (0..partitions).map(|partition| (Some(partition), partition_in(data, partition))).collect()
 }
 
-/// Makes the client that queries the pumps. `config` is the config of this command if it has
-/// several partitions; the client then queries the pumps of all these partitions. Without `config`,
-/// the client queries the organism that runs on this machine. Returns `None` if there is neither a
-/// `config` nor such an organism.
+/// Makes the client that queries the pumps: those of all partitions of `config` or, without a
+/// `config`, those of the organism that runs on this machine. Returns `None` if there is neither.
 async fn querying_client(
     data: &Path,
     socket: SocketTransport,
@@ -180,9 +180,9 @@ fn is_config_error(error: &service::Error) -> bool {
     exit::of_service(error) == CommandExit::Config
 }
 
-/// Queries the pump of a partition for its held calls. `client` sends the query; if no pump can be
-/// queried, `client` is an error with the reason. Returns the reason as text if no pump can be
-/// queried, or if the pump does not respond.
+/// Queries the pump of a partition for its held calls. The inner error is the reason why no pump
+/// responded; it is the error in `client`, if there is one. The outer error is any other failure of
+/// the request.
 async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
     partition: u32,
@@ -221,7 +221,7 @@ fn held_on_record(journal: &Path, hold: Hold, most: usize) -> Result<HeldPage, E
     }
 }
 
-/// Returns the waiting calls as [`waiting`] does, but fails as [`require_journal`] does.
+/// Fails as [`require_journal`] does. Otherwise returns the waiting calls as [`waiting`] does.
 pub(super) fn waiting_on_record(
     data: &Path,
     hold: Hold,
@@ -246,10 +246,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. First waits for
-/// previews: if one of these calls has a requested preview and `is_wanted` returns true for the
-/// call, waits until a pump has recorded the preview. A preview states what a held call would do.
-/// The wait also ends when no organism runs any more.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. A call may have a
+/// preview, which states what the call would do. If `is_wanted` returns true for a call, first
+/// waits for its requested preview, as long as an organism runs.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -274,11 +273,12 @@ pub(super) fn waiting_with_previews(
     Ok(found)
 }
 
-/// Waits until the journal of any partition has a new record, and updates `positions`, which
-/// contains the last known position of each journal. With several partitions, the wait also ends
-/// after [`limits::PARTITIONED_WAIT_MAX`], because some partitions may get records that this
-/// machine does not see. `is_answered` states whether a pump has answered the last query, so that
-/// pumps on other machines count as running. Returns false if no organism runs any more.
+/// Waits until the journal of any partition has a new record. Returns false if no organism runs any
+/// more. `positions` contains the last known position of each journal, and is updated.
+///
+/// With several partitions, returns after [`limits::PARTITIONED_WAIT_MAX`] at the latest, because
+/// this machine may not see all new records. `is_answered` states whether a pump answered the last
+/// query; pumps on other machines then count as running.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -410,8 +410,8 @@ pub(super) fn decide_all(
     })
 }
 
-/// Returns an error if the decision was refused. First prints an example of a valid payload, if the
-/// refusal contains one.
+/// Returns `ruled`, the refusal of a decision, as an error; succeeds if it is `None`. First prints
+/// the example of a valid payload that the refusal may contain.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {

@@ -23,8 +23,8 @@ use super::render::{RenderOutput, count, duration, payload_lines, put, put_visib
 
 /// Number of digits of each digest that the table shows.
 const DIGITS_SHOWN: usize = 12;
-/// Maximum number of lines that the output shows of a payload, if only one of the two threads has
-/// this payload. `--full` shows all lines.
+/// Maximum number of lines shown of a payload that only one of the two threads has. `--full` shows
+/// all lines.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -61,8 +61,7 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two model requests that differ. Each of the two compared threads made one of the requests, at
-/// the same place in the thread.
+/// Two model requests that differ. The two compared threads made them at the same place.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -139,9 +138,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
-/// finds no difference. Compares only a limited number of pairs of prompts. If it finds no
-/// different prompts within this limit, sets `uncompared` to the number of pairs that it did not
-/// compare.
+/// finds none. Compares only a limited number of pairs of prompts. If these are all equal, sets
+/// `uncompared` to the number of the remaining pairs.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -165,11 +163,10 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first difference between the model requests of two threads. Compares the two requests
-/// at each place that precedes the first different event. Two requests differ if their texts differ
-/// in more than ids and dates, or if one of them cannot be rebuilt. Returns `None` if all compared
-/// pairs are equal. Compares only a limited number of pairs. If it finds no difference within this
-/// limit, sets `uncompared` to the number of pairs that it did not compare.
+/// Finds the first difference between the model requests of two threads, at the places before the
+/// first different event. Returns `None` if it finds none. Two requests differ if their texts
+/// differ in more than ids and dates, or if one of them cannot be rebuilt. Compares only a limited
+/// number of pairs. If these are all equal, sets `uncompared` to the number of the remaining pairs.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -222,9 +219,9 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
     out
 }
 
-/// Draws one difference: where the event stands in each thread, and the lines that differ. Shows
-/// the code points of recorded characters that a screen would act on or hide. At the deadline,
-/// stops looking for equal lines.
+/// Draws one difference: the place of the event in each thread, and the lines that differ. Shows
+/// control and hidden characters as their code points. Stops the search for equal lines at the
+/// deadline.
 fn event_text(output: &RenderOutput, difference: &ThreadDifference, deadline: Instant) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();

@@ -107,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Makes the failure of an export to a standard output without room.
+/// Makes the error of an export that could not write all its output to standard output.
 fn incomplete_output(error: &std::io::Error) -> anyhow::Error {
     let text = format!("standard output is incomplete: {error}");
     CommandFailure::new(CommandExit::Unavailable, text).into()

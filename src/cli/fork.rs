@@ -116,8 +116,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the listener names that `--live` gives. Refuses unknown names. Also refuses agents and
-/// workflows, because a fork runs them again even without `--live`.
+/// Parses the listener names that `--live` gives. Fails for an unknown name, and for an agent or a
+/// workflow, because a fork runs these again in any case.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -135,10 +135,9 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the recorded thread at which the fork begins. A fork can begin at a client's
-/// request, at an agent's turn, or at a result if no call is open after the result. If the message
-/// that the command line names is such a place, returns this place. Otherwise, returns the last
-/// possible place before the message.
+/// Finds the place in the recorded thread at which the fork begins: the message that the command
+/// line names or, if no fork can begin there, the last possible place before it. A fork can begin
+/// at a client's request, at an agent's turn, or at a result after which no call is open.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

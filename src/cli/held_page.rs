@@ -1,5 +1,5 @@
-//! Options of commands that list the calls which wait for a person, and the note about the calls
-//! that are not listed.
+//! Options of the commands that list the calls waiting for a person, and the note about the waiting
+//! calls that are left out.
 
 use crate::audit::HeldPage;
 
@@ -22,8 +22,8 @@ impl HeldPageArgs {
     }
 }
 
-/// Prints a note if `page` does not contain all waiting calls. In the note, `what` is the noun for
-/// the calls, in the plural.
+/// Prints a note if `page` does not contain all waiting calls. `what` is the plural noun for the
+/// calls in this note.
 pub(super) fn note_page(page: &HeldPage, what: &str) {
     let HeldPage { calls, all } = page;
     if *all > calls.len() as u64 {

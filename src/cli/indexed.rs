@@ -16,12 +16,13 @@ use super::missing_partitions::noted_partitions_in;
 use super::render::{clean, progress_bar};
 use crate::audit::past_time;
 
-/// If an index lacks fewer records than this number, a command does not show the progress of
+/// Minimum number of records that an index must lack, so that a command shows the progress of
 /// indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the journal directory for a query that reads a single journal: the journal of
-/// `partition`, or the only journal in `data`. Fails if no such journal exists.
+/// Returns the directory of the journal for a query that reads one journal only: the journal of
+/// `partition` or, if `partition` is `None`, the only journal in `data`. Fails if there is no such
+/// journal.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = match partition {
         None => noted_partitions_in(data),
@@ -55,8 +56,8 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
     })
 }
 
-/// Answers a query from the index of the journal in `data`. If the index lacks records of the
-/// journal, also prints a note that names the last record in the index.
+/// Answers a query from the index of the journal in `data`. Prints a note for each pause in force,
+/// and a note if the index lacks records of the journal.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,
@@ -133,8 +134,8 @@ pub fn read_all<T>(
     journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
 }
 
-/// Answers a query as [`read_all`] does. The query gets the partition of each journal; 0 if the
-/// organism has no partitions. Returns each answer with its partition.
+/// Answers a query as [`read_all`] does. Passes the journal's partition to the query, and returns
+/// it with the answer. The partition is 0 if the organism has no partitions.
 pub fn read_partitions<T>(
     place: &JournalTarget,
     query: &mut dyn FnMut(u32, &mut IndexReader) -> Result<T, index::Error>,
@@ -147,7 +148,7 @@ pub fn read_partitions<T>(
     answers.collect()
 }
 
-/// Returns the partitions whose journals `place` selects; only 0 if the organism has no partitions.
+/// Returns the partitions whose journals `place` selects; `[0]` if the organism has no partitions.
 pub fn partitions(place: &JournalTarget) -> anyhow::Result<Vec<u32>> {
     let data = journal_target::data_dir(place)?;
     let journals = noted_partitions_in(&data);

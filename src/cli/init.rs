@@ -163,8 +163,8 @@ fn show_next(directory: &Path, project: &Project) {
     note!("\nnext:\n  {}", commands.join("\n  "));
 }
 
-/// Whether this project has no journal yet, but another project with the same name has a journal.
-/// In this case, the first start of this project needs the option `--new`.
+/// Whether the first start of this project needs the option `--new`: the project has no journal
+/// yet, but another project with the same name has one.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());

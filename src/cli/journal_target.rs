@@ -35,9 +35,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. This directory contains the checkpoints
-/// outside the journal. Returns `None` if the arguments name a data directory but no state
-/// directory.
+/// Returns the state directory that these arguments select. It contains the checkpoints outside the
+/// journal. Returns `None` if the arguments name only a data directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -46,7 +45,7 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the options with which the selected journals are verified: the directories of the
+/// Returns the options for the verification of the selected journals: the directories of the
 /// checkpoints and of the keys, and the known keys of other hosts.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
@@ -94,8 +93,8 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     noted_partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Returns the failure of a command that could not open the journal in `data`. If the state
-/// directory shows that the journal once had records, the failure reports lost records.
+/// Makes the error of a command that could not open the journal in `data`. The error reports lost
+/// records if the state directory shows that the journal once had records.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -105,9 +104,9 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Returns readers of the journals that may contain records of a thread. Usually, only the journal
-/// of one partition has records of a thread. The exception is the thread `sess-organism`, in which
-/// each partition records events of the organism itself.
+/// Returns readers of the journals that may contain records of a thread. Usually, this is the
+/// journal of one partition. For the thread `sess-organism`, these are the journals of all
+/// partitions, because each partition records events of the organism itself there.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -129,7 +128,7 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
-/// Makes the failure for a valid thread id without any record in the journal.
+/// Makes the error for a thread of which the journal has no record.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::usage(message)
@@ -154,8 +153,8 @@ pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Resul
     Err(unknown(thread).into())
 }
 
-/// Makes a failure, as [`failed`] does, for an error in reading a journal. The failure names the
-/// journal's directory.
+/// Makes the same error as [`failed`], and adds the directory of the journal that could not be
+/// read.
 pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }

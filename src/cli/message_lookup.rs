@@ -8,8 +8,8 @@ use super::indexed;
 use super::journal_target::JournalTarget;
 use super::render::{RenderOutput, message_rows};
 
-/// Finds the only message whose id begins with `id`, in the journals of all partitions. The report
-/// shows at most `limit` messages that the found message caused.
+/// Finds the only message whose id begins with `id`, in the journals of all partitions. Its report
+/// shows at most `limit` of the messages that it caused.
 pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
     let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
     let mut is_behind = false;
@@ -58,9 +58,9 @@ fn unknown(id: &str) -> anyhow::Error {
     CommandFailure::usage(text).into()
 }
 
-/// Checks that the records which the index still lacks cannot change which message `id` selects.
-/// Such a record may contain the selected message, or another message whose id begins with the same
-/// digits. `found` is the number of messages in the index that `id` selects.
+/// Checks that `id` selects its message reliably, although the index still lacks records. A missing
+/// record may contain the message, or another message whose id begins with the same digits. `found`
+/// is the number of messages in the index that `id` selects.
 ///
 /// # Errors
 ///

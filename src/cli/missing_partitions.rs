@@ -16,8 +16,8 @@ use super::organism_reach::partitioned_config;
 /// A partition without a journal on this host.
 pub(super) struct MissingPartition {
     pub partition: u32,
-    /// The journal that this host had, with its last acknowledged record. `None` if the state
-    /// directory notes no such journal.
+    /// The partition's journal that this host once had, with its last acknowledged record. `None`
+    /// if the state directory notes no such journal.
     pub lost: Option<(Uuid, Position)>,
 }
 
@@ -39,8 +39,8 @@ impl MissingPartition {
     }
 }
 
-/// Returns the partitions without a journal in `data`. If `state` is given, also reads from this
-/// directory which journals the host had, so that the result shows which of them are lost.
+/// Returns the partitions without a journal in `data`. If `state` is given, the result states which
+/// of their journals this host once had and has lost.
 pub(super) fn missing_in(
     data: &Path,
     state: Option<&Path>,
@@ -55,8 +55,8 @@ pub(super) fn missing_in(
 }
 
 /// Returns the numbers of the partitions without a journal in `data`. If this command has no config
-/// of the organism, only partitions below the last one in `data` count as missing. Returns an empty
-/// list if the journal in `data` is not divided into partitions.
+/// of the organism, looks only at partitions below the highest one in `data`. Returns an empty list
+/// if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
     if data.join(DATABASE).exists() {
         return Vec::new();
@@ -69,9 +69,8 @@ fn missing_numbers(data: &Path) -> Vec<u32> {
     (0..count).filter(|partition| !present.contains(partition)).collect()
 }
 
-/// Returns the directories of the journals in `data`, each with the number of its partition, as
-/// [`partitions_in`] does. The first call for a directory prints a note that names the partitions
-/// without a journal there.
+/// Returns the partition and the directory of each journal in `data`, as [`partitions_in`] does.
+/// The first call for a directory prints a note about the partitions that have no journal there.
 pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     // Locked briefly: a command reads its journals one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());

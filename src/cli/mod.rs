@@ -288,8 +288,8 @@ struct LogOutput;
 
 /// Writer of a log line to standard error.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote it. If true, the writer
-    /// adds the `--config` option of the present command to each command that the line recommends.
+    /// Whether this program wrote the log line, and not a listener. The writer then adds the
+    /// `--config` option of the present command to each command that the line recommends.
     is_own: bool,
 }
 

@@ -71,8 +71,8 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Result of a test call: a description of the answer or of the error. `None` for a model that uses
-/// no network, because such a model gets no test call.
+/// Result of a test call: a description of the answer, or of the error. `None` for a model without
+/// network, because it gets no test call.
 type ProbeResult = Option<Result<String, String>>;
 
 /// Makes a test call to each model, one after another, so that no call affects another.

@@ -6,8 +6,8 @@ use crate::organism::unpriced_model;
 
 use super::exit::CommandFailure;
 
-/// Checks the amount of `--money`, which limits the cost of calls to the given models. Returns
-/// `None` without the option.
+/// Returns the amount of `--money`, the maximum cost of calls to the given models. Returns `None`
+/// without the option.
 ///
 /// # Errors
 ///

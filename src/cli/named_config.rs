@@ -1,5 +1,4 @@
-//! Remembers the `--config` of this command. Adds this option to each command that the output
-//! recommends to the user.
+//! Adds the `--config` of this command to each command that the output recommends to the user.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,9 +11,9 @@ use super::CommandLine;
 /// The config file that the option `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Recommended commands to which the `--config` of this command is never added, because they use
-/// another config. `demo` has a config of its own, `key show` is to be run on another machine, and
-/// `workflow test` uses the config that its case file names.
+/// Recommended commands that never get the `--config` of this command. `demo` has a config of its
+/// own, `key show` is to be run on another machine, and `workflow test` uses the config that its
+/// case file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -27,20 +26,20 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
-/// Returns the config file that `--config` of this command names; `None` if the command has no such
-/// option, or does not use its config.
+/// Returns the config file that `--config` of this command names. Returns `None` if it names none,
+/// or if the command does not load its config.
 pub fn given() -> Option<&'static Path> {
     GIVEN.get().map(Path::new)
 }
 
-/// Returns a space and the option that names the config of this command. Returns an empty text if
-/// this command has no `--config`.
+/// Returns the option `--config` of this command, after a space. Returns an empty text if the
+/// command has none.
 pub fn option() -> String {
     GIVEN.get().map(|path| option_of("config", path)).unwrap_or_default()
 }
 
-/// Returns a space and the option with which another command reaches the same journal as this
-/// command: `--data` if `data` is given, and otherwise as [`option`] does.
+/// Returns the option, after a space, with which another command reaches the same journal as this
+/// one: `--data` if `data` is given, and otherwise the result of [`option`].
 pub fn option_or_data(data: Option<&Path>) -> String {
     data.map_or_else(option, |data| option_of("data", &data.display().to_string()))
 }

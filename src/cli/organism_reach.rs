@@ -78,8 +78,8 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Returns the digest of the config that the running organism of these directories uses. Returns
-/// `None` if no organism runs, and `Some(None)` if the organism does not respond in time.
+/// Returns the digest of the config with which the organism in these directories runs. Returns
+/// `None` if no organism runs, and `Some(None)` if it does not respond in time.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -115,9 +115,8 @@ pub(super) fn note_once(text: String) {
     }
 }
 
-/// Prints a note that the command has read the journal instead of querying a running organism. The
-/// note states the reason, which is the error `refused`. If `refused` is `None`, the reason is that
-/// no organism responds.
+/// Prints a note that the command reads the journal, because it could query no running organism.
+/// The note states the reason: the error `refused`, or that no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -129,11 +128,13 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     ));
 }
 
-/// Prints a note that the command has read `journals` instead of querying their pumps. Each journal
-/// has the number of its partition. If the journals are copies of streams, the note states where
-/// each copy ends, because a pump on another host may have recorded more. The note also gives the
-/// reason: the error `refused` of the query or, for copies of streams, `silent`, which states why a
-/// queried pump did not answer. Without either, the reason is that no organism responds.
+/// Prints a note that the command reads `journals` (each with its partition), because their pumps
+/// could not be queried. If the journals are copies of streams, the note states where each copy
+/// ends, because a pump on another host may have recorded more.
+///
+/// The note also states the reason: the error `refused` of the query or, for copies of streams,
+/// `silent`, which is the reason why a pump did not answer. If both are `None`, the reason is that
+/// no organism responds.
 pub(super) fn note_journals_read(
     data: &Path,
     journals: &[(Option<u32>, PathBuf)],
@@ -161,8 +162,8 @@ pub(super) fn note_journals_read(
     ));
 }
 
-/// Describes the last record of a journal. Returns `None` if the journal is no copy of a stream, or
-/// cannot be read.
+/// Describes the last record of a journal that is a copy of a stream. Returns `None` for any other
+/// journal, or if the journal cannot be read.
 fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
     let reader = JournalReader::open(journal).ok()?;
     if !reader.is_projection().ok()? {
@@ -179,8 +180,8 @@ fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
 }
 
 /// Returns the config of this command if it has several partitions and its journals are in `data`.
-/// With this config, a command can query the pumps of all partitions over NATS. Returns `None` if
-/// the config cannot be loaded.
+/// A command with such a config can query the pumps of all partitions over NATS. Returns `None` if
+/// the config does not fit or cannot be loaded.
 pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(named_config::given(), &around).ok()?;
@@ -190,9 +191,8 @@ pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
 
 /// Follows the journals in `data` through the organism that runs on them, as
 /// [`ServiceClient::follow`] does. Calls `on_recorded` with the partition and the position of new
-/// records. Returns when `on_recorded` returns [`ControlFlow::Break`], or when the organism has
-/// ended and no other organism has taken its place. Returns an error if the organism does not
-/// permit this command to follow.
+/// records. Returns when `on_recorded` returns [`ControlFlow::Break`], or when no organism runs any
+/// more. Fails if the organism does not permit this command to follow.
 pub(super) fn follow(
     data: &Path,
     on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -228,12 +228,13 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client with which a command can watch the live events of an organism.
+/// Returns a client with which a command can watch live events. The config decides what the client
+/// watches:
 ///
-/// With several partitions in the config, the client watches the organism on this machine. If no
-/// organism runs on this machine, the client watches the pumps of all partitions, on whichever
-/// machines they run. With one partition, or without a config, this function waits until an
-/// organism runs on this machine, and the client watches this organism.
+/// - With several partitions, the organism on this machine. If none runs, the pumps of all
+///   partitions on all machines.
+/// - With one partition, or without a config, the organism on this machine. The function waits
+///   until one runs.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -282,8 +283,8 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// Makes a client for the journal in `data`. The client sends each request to the organism that
-/// runs on this journal when the request is sent.
+/// Makes a client for the journal in `data`. Each request goes to the organism that runs on this
+/// journal at the time of the request.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

@@ -15,16 +15,15 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 /// The first error in writing to standard output. A pipe that its reader has closed is no error.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output, as [`put_line`] does. The result is always `Ok`: it lets callers
-/// chain this function with functions that can fail.
+/// Writes to standard output, as [`put_line`] does. Always returns `Ok`, so that callers can chain
+/// it with functions that can fail.
 pub fn put(text: &str) -> anyhow::Result<()> {
     write(text);
     Ok(())
 }
 
-/// Writes a line to standard output. Returns no error, because the command must continue its work
-/// and keep its exit code even if the output fails. Drops all output after an error; [`finish`]
-/// reports the error at the end of the command.
+/// Writes a line to standard output. Drops the line if an earlier write failed, so that the command
+/// can continue its work. [`finish`] reports the error at the end of the command.
 pub fn put_line(line: Arguments<'_>) {
     write(&format!("{line}\n"));
 }
@@ -48,16 +47,16 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns the exit code with which the process ends: [`CommandExit::Unavailable`] if `code` is
-/// success but standard output had an error, and otherwise `code`.
+/// Returns the exit code of the process: [`CommandExit::Unavailable`] if `code` is success but
+/// standard output had an error, and otherwise `code`.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
-/// Writer to standard output for commands that only produce output. This writer reports a closed
-/// pipe as an error. The command can then end early, because it has no other work.
+/// Writer to standard output for commands that only produce output. Reports a closed pipe as an
+/// error, so that the command can end early.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

@@ -12,9 +12,9 @@ use super::journal_target::{
 };
 use super::startup::ConfigArg;
 
-/// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. For a turn
-/// without stored inputs, renders the prompt with the config that was in force. If that config was
-/// not stored either, uses the present config.
+/// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. A turn
+/// without stored inputs is rendered with the config that was in force or, if that config was not
+/// stored, with the present one.
 pub fn past_prompt(
     place: &JournalTarget,
     agent: &ListenerName,
@@ -45,7 +45,7 @@ pub fn past_prompt(
     Err(CommandFailure::usage(text).into())
 }
 
-/// Counts the turns of `agent` in a thread whose notes were redacted.
+/// Counts the redacted turns of `agent` in a thread.
 fn redacted_turns(
     place: &JournalTarget,
     agent: &ListenerName,

@@ -120,8 +120,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Returns the error for a pause or resume while no organism runs. The command starts no organism
-/// itself: a new organism would hand over its open work before a pause takes effect.
+/// Returns the error for a pause or a resume while no organism runs. The command does not start an
+/// organism, because its open work would be handed over before a pause takes effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -216,10 +216,10 @@ fn print_json(
     Ok(())
 }
 
-/// Returns success if the pause or the resume succeeded in every partition. Otherwise, returns an
-/// error with the exit code of the first partition that failed. If there are several partitions,
-/// also prints the error of each failed partition. `names` contains the known listeners, for an
-/// error about an unknown listener.
+/// Returns success if the pause or the resume succeeded in every partition. If not, returns an
+/// error with the exit code of the first failed partition. With several partitions, prints the
+/// error of each failed one, too. `names` contains the known listeners, for an error about an
+/// unknown listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

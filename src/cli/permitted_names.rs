@@ -1,6 +1,6 @@
-//! Hints that a command prints beneath a refusal by the rule `not-in-vocabulary`. The refusal
-//! itself lists no permitted names, because listeners and models get the same text. A person who
-//! has the config may see these names.
+//! Hints at permitted names, printed beneath a refusal by the rule `not-in-vocabulary`. The refusal
+//! itself does not contain these names, because listeners and models get the same text. A person
+//! with the config may see them.
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{Refusal, RefusalRule};
@@ -12,7 +12,7 @@ use super::render::clean;
 /// Maximum number of names in a hint.
 const SHOWN_MAX: usize = 5;
 
-/// Returns the names of the payloads with which `sender` may call others, or end a call that it has
+/// Returns the names of the payloads with which `sender` may make a call, or end a call that it
 /// received.
 pub fn permitted_names(contracts: &Contracts, sender: &ListenerName) -> Vec<PayloadName> {
     let words = contracts.vocabulary(sender).into_iter().flat_map(|words| words.iter());
@@ -25,8 +25,8 @@ pub fn permitted_names(contracts: &Contracts, sender: &ListenerName) -> Vec<Payl
     permitted.map(|(name, _)| name.clone()).collect()
 }
 
-/// Prints the name of the refused payload and the nearest names in `permitted`. Prints nothing if
-/// the payload was refused for another reason than its name.
+/// Prints a hint for a payload that was refused because of its name: this name, and the nearest
+/// names in `permitted`. Prints nothing for any other refusal.
 pub fn note_permitted(refusal: &Refusal, permitted: &[PayloadName]) {
     if let Some(hint) = hint(refusal, permitted) {
         hint.lines().for_each(|line| note!("{}", clean(line)));

@@ -70,8 +70,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. The order, from worst to best: the hash chain is broken, a
-/// decision differs, some decisions could not be made again, success.
+/// Returns the worse of two exit codes. From worst to best, the order is: broken hash chain,
+/// different decision, decisions that could not be made again, success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -163,7 +163,8 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws a line about one epoch: how many of its decisions could not be made again, and why.
+/// Draws a line about the decisions of one epoch that could not be made again: their number, and
+/// the reason.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

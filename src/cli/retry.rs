@@ -86,8 +86,8 @@ struct RetryOutput<'a> {
     attempts: Option<&'a [EarlierAttempt]>,
 }
 
-/// Result of the request to retry one message: a report, a refusal by the pump, or an error of the
-/// service client.
+/// Result of the request to retry one message: a report of the retry, a refusal by the pump, or an
+/// error of the service client.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 impl Args {
@@ -209,15 +209,15 @@ fn list(listed: &OldestMatches, is_json: bool, is_filtered: bool) -> anyhow::Res
     Ok(CommandExit::Done.into())
 }
 
-/// The organism in which one command retries messages, the operator's key that signs the retries,
-/// and the options of the command.
+/// The means with which one command retries messages: a client of the organism, the operator's key
+/// that signs the retries, and the options of the command.
 struct RetrySession<'a> {
     organism: &'a OrganismClient,
     signer: Option<&'a OperatorSigner>,
     args: &'a Args,
     /// Exit code of the first retry that failed.
     exit: CommandExit,
-    /// Number of messages that `--all` left out, because each needs a confirmation.
+    /// Number of messages that `--all` left out, because their retry needs a confirmation.
     left_out: u64,
 }
 

@@ -206,8 +206,8 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Whether the first state of every partition of this process is known, and at least one of the
-/// partitions has a pump.
+/// Whether no partition of this process is still starting, and at least one has a pump, in this
+/// process or in another.
 fn is_settled(statuses: &[PartitionStatus]) -> bool {
     let has_pump = |status: &PartitionStatus| {
         matches!(status, PartitionStatus::Here | PartitionStatus::Elsewhere(_))
@@ -215,9 +215,12 @@ fn is_settled(statuses: &[PartitionStatus]) -> bool {
     !statuses.contains(&PartitionStatus::Starting) && statuses.iter().any(has_pump)
 }
 
-/// Describes the partitions of this process on one line: those that it pumps, those that another
-/// process pumps and this process is ready to take over, and those that it cannot pump yet, because
-/// they wait for free disk space or for the journal's server.
+/// Describes the partitions of this process on one line:
+///
+/// - those that it pumps
+/// - those that it is ready to take over from another process
+/// - those that it cannot pump yet, because they wait for free disk space or for the journal's
+///   server
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));
@@ -283,7 +286,8 @@ impl SignalWatch {
         })
     }
 
-    /// Returns the received signal, or `None` if a health check is due.
+    /// Waits for a signal, and returns the action that it requests. Returns `None` if a health
+    /// check is due.
     async fn next(&mut self) -> Option<WatchedSignal> {
         tokio::select! {
             _ = self.interrupt.recv() => Some(WatchedSignal::Stop("SIGINT")),

@@ -193,7 +193,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// Makes the output for an input line that has no verdict, because it could not be processed.
+    /// Makes the output for an input line that could not be processed and so has no verdict.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }
@@ -407,8 +407,8 @@ fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the payload that is named `wanted`, either by its local name or by its full name, among
-/// the payloads of the config.
+/// Finds the payload of the config whose local name or full name is `wanted`. Fails unless exactly
+/// one payload has this name.
 fn payload_of<'c>(config: &'c Config, wanted: &str) -> anyhow::Result<&'c PayloadName> {
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
     let found: Vec<_> = config.schemas.names().filter(fits).collect();

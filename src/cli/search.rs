@@ -81,8 +81,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing, even if the search
-/// has read only the newest payloads.
+/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing. It does so even if
+/// it has read only the newest payloads.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;
@@ -110,9 +110,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints a note if nothing matches, or if the search has read only the newest payloads. The notes
-/// go to standard error, so that they are printed with `--json`, too. `has_words` states whether
-/// the search was for words.
+/// Prints a note if nothing matches, or if the search has read only the newest payloads. The note
+/// goes to standard error, so that it does not disturb `--json`. `has_words` states whether the
+/// search was for words.
 fn note_end(total: HitCount, partitions: usize, has_words: bool) {
     let place = if partitions > 1 { " of each partition" } else { "" };
     let read = format!(

@@ -90,9 +90,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the variable `TRACEPARENT`: the trace context of the program that started this command.
-/// Returns `None` if it is not set or invalid. An invalid value is no error, because the user did
-/// not type it for this command.
+/// Returns the trace context of the program that started this command, from the variable
+/// `TRACEPARENT`. Returns `None` if the variable is not set or invalid. An invalid value is no
+/// error, because the user did not type it for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -215,14 +215,14 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Number of files to send again later, because the organism had no room or was stopping, no
-    /// pump of their partition responded, or the command ended before it sent them.
+    /// Number of files to send again later: the organism had no room or was stopping, no pump of
+    /// their partition responded, or the command ended before it sent them.
     to_repeat: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
     wait: bool,
-    /// Whether the journal has several partitions. If the pump of one partition does not respond,
-    /// files for the other partitions can then still be sent.
+    /// Whether the journal has several partitions. If so, the command still sends files to the
+    /// others if the pump of one does not respond.
     is_divided: bool,
 }
 
@@ -240,9 +240,9 @@ impl SendTally {
         print_all(path, all, json);
     }
 
-    /// Counts a file for which not all responses came, and prints the responses that came. If the
-    /// error concerns only one of several partitions, prints the error, and the command still sends
-    /// the other files.
+    /// Counts a file whose submission ended with `error`, and prints the responses that came
+    /// before. If the error concerns only one of several partitions, prints the error, and the
+    /// other files are still sent. Any other error ends the command.
     fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
         print_all(path, all, json);
         match error {
@@ -282,7 +282,7 @@ impl SendTally {
     }
 
     /// Returns the exit code for the most serious result. A failed or refused file is more serious
-    /// than a file to send again, for which the user only has to repeat the command.
+    /// than a file that must only be sent again.
     fn exit(&self) -> CommandExit {
         if self.failed > 0 {
             CommandExit::WorkflowFailed
@@ -298,8 +298,7 @@ impl SendTally {
     }
 }
 
-/// Prints advice for people about an unknown thread. The payload with which the pump answers
-/// contains advice for agents only.
+/// Prints advice for people about an unknown thread. The pump's own answer advises agents only.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
@@ -337,8 +336,8 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Derives the client key of a file from its name and content. If the file is sent again, it has
-/// the same key, so the organism does not process it a second time.
+/// Derives the client key of a file from its name and its content. If the file is sent again, the
+/// organism recognizes the key and does not process the file a second time.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))

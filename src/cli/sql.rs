@@ -53,8 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writer of the rows of a result. Rows of JSON and CSV are written as they arrive. A table is
-/// written only at the end, because the widths of its columns depend on all rows.
+/// Writer of the rows of a result. Writes rows of JSON and CSV as they arrive, and a table only at
+/// the end, because the widths of its columns depend on all rows.
 struct SqlRows {
     json: bool,
     csv: bool,
@@ -71,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards the rows that are not written yet, because they come from a damaged index. If some
-    /// rows are already written, makes the command fail with the advice to discard its output.
+    /// Discards the rows that are not written yet, because their index is damaged. If some rows are
+    /// already written, makes the command fail with the advice to discard its output.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {
@@ -168,8 +168,8 @@ fn one_line(text: &str) -> String {
     clean(text).replace('\n', "\\n")
 }
 
-/// Refuses a result with two columns of the same name, because a JSON object would keep only the
-/// last of them.
+/// Fails if two columns of a result have the same name, because a JSON object would keep only one
+/// of them.
 fn only_once(columns: &[String]) -> anyhow::Result<()> {
     let mut seen = HashSet::new();
     match columns.iter().find(|name| !seen.insert(*name)) {

@@ -67,8 +67,8 @@ pub(super) fn hide_memory() {
     }
 }
 
-/// Makes this process the parent of processes that detach themselves from a listener. Otherwise,
-/// init would become their parent, and this process could no longer find them.
+/// Makes this process the parent of processes that detach themselves from a listener. If init
+/// became their parent, this process could not find them.
 fn adopt_orphans() {
     if mutant("leave-orphans") {
         return;
@@ -81,8 +81,8 @@ fn adopt_orphans() {
     }
 }
 
-/// Finds the directories of the journal that the config names. Ignores problems in other parts of
-/// the config, because commands that only read a journal do not need these parts.
+/// Finds the directories of the journal that the config names, even if other parts of the config
+/// are invalid. A command that only reads a journal does not need these parts.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -104,8 +104,8 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories that the config names. If the config cannot be loaded, finds the
-/// directories of the only project that was started with this config file.
+/// Finds the directories that the config names. If the config cannot be loaded, finds those of the
+/// only project that was started with this config file.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -125,24 +125,24 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the project that was started with this config file. Finds the
-/// directory by the path of the file, even if the file now gives the organism another name. Returns
-/// `None` if no project, or several projects, were started with the file.
+/// Returns the data directory of the project that was started with this config file, even if the
+/// file now gives the organism another name. Returns `None` if no project was started with the
+/// file, or more than one.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the config file has changed since the organism loaded it, or if the file is now
-/// invalid. Prints nothing if no organism runs or if it does not respond in time. Only the first
-/// call in a process can print the note.
+/// Prints a note if the config file has changed since the organism loaded it, or is now invalid.
+/// Prints nothing if no organism runs, if it does not respond in time, or if this is not the first
+/// call in the process.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// Prints the note of [`note_change`] if it is due. Does nothing after the first call in a process.
-/// `running` returns the digest of the running config, or `None` if it is unknown.
+/// Does the work of [`note_change`]. `running` returns the digest of the running config, or `None`
+/// if it is unknown.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));
@@ -170,8 +170,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project, that is, to a config at another path than
-/// the present config.
+/// Fails if the directories belong to another project, that is, to a project whose config has
+/// another path than the present config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
@@ -303,8 +303,8 @@ impl ConfigArg {
         Ok(config)
     }
 
-    /// Finds the organism to which the command sends a decision. If the config is invalid, still
-    /// finds an organism that runs.
+    /// Finds the organism to which the command sends a decision. Finds a running organism even if
+    /// the config is invalid.
     pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
             return running_on(data);

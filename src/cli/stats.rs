@@ -91,8 +91,8 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<Strin
     line
 }
 
-/// Draws a table with one row for each group. A column about a kind of event is omitted if no group
-/// has such events.
+/// Draws a table with one row for each group. Omits a column if no group has events of the kind
+/// that the column is about.
 fn draw(by: &[StatsKey], stats: &Stats) -> String {
     let columns = stats_columns(stats);
     let headers: Vec<String> = columns.iter().map(|(header, _)| format!(">{header}")).collect();

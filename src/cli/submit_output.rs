@@ -6,8 +6,8 @@ use super::decision;
 use super::exit::CommandExit;
 
 /// Returns the exit code of a command that makes a submission. `sent` is the last update about the
-/// submission. If `wait` is false, the command ends as soon as it has the receipt. In this case,
-/// the exit code also states whether the call waits for an approval.
+/// submission. If `wait` is false, the command does not wait for the result, and the exit code also
+/// states whether the call waits for an approval.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
@@ -24,9 +24,8 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
 }
 
 /// Prints the result to stdout, and all other updates to stderr. `wait` states whether the command
-/// waits for the result. If `is_group` is set, several listeners reply, so each reply is printed
-/// with the name of its sender. A fault is printed without a name, because its text already names
-/// the listener.
+/// waits for the result. If `is_group` is true, several listeners reply, and each reply is printed
+/// with the name of its sender. A fault has no such name, because its text names the listener.
 pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
     if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");

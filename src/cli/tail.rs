@@ -96,9 +96,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Open calls of the watched thread. When none is left, the thread is over, and the command
-    /// ends. `None` if the command does not track open calls: without `--live`, without a thread,
-    /// or without a journal that it can read.
+    /// Open calls of the watched thread; the command ends when none is left. `None` if the command
+    /// does not track them: without `--live`, without a thread, or without a readable journal.
     calls: Option<ThreadCalls>,
 }
 
@@ -155,8 +154,8 @@ impl JournalTail {
     }
 
     /// Begins to track the open calls of the watched thread, so that the command ends with the
-    /// thread. If this machine has no journal that the command can read, tracks nothing, and the
-    /// command does not notice the end of the thread.
+    /// thread. Tracks nothing if this machine has no readable journal; the command then does not
+    /// notice the end of the thread.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -237,8 +236,7 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the last record before the output. The output begins with the record
-    /// after this position.
+    /// Returns the position after which the output begins.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));
@@ -248,8 +246,8 @@ impl JournalTail {
     }
 }
 
-/// Returns the position of the last record before `until`. If `until` is `None`, returns the
-/// position of the last record in the journal.
+/// Returns the position of the last record before `until`. Without `until`, returns the last
+/// position of the journal.
 fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error> {
     match until {
         Some(until) => Ok(Position(reader.first_since(until)?.0.saturating_sub(1))),

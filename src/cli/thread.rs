@@ -111,9 +111,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the first page of a long thread from the index. Returns `None` if the arguments select
-/// anything but the first page. Also returns `None` for a short thread, for which the index would
-/// save no time.
+/// Reads the first page of a long thread from the index. Returns `None` if the arguments do not
+/// select exactly this page, if the thread is so short that the index would save no time, or if the
+/// index is not up to date.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()
@@ -175,8 +175,7 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     Ok(RecordedMoment::Time(time))
 }
 
-/// Fails if `position` is greater than the last position of every journal that may have records of
-/// the thread.
+/// Fails if no journal that may have records of the thread reaches `position`.
 fn require_position(
     place: &JournalTarget,
     thread: &ThreadId,

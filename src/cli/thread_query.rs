@@ -1,6 +1,6 @@
 //! Queries that select recorded threads. A query is one argument of the command line. It consists
-//! either of ids of threads, or of words and filters such as `agent=NAME`. The filters have the
-//! names of the options of `organism threads`.
+//! either of ids of threads, or of words and filters such as `agent=NAME`. A filter has the same
+//! name as its option of `organism threads`.
 
 use std::path::PathBuf;
 
@@ -71,9 +71,9 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Finds the threads that match the query, in the journals that `place` selects. Returns at
-    /// most `most` threads, and whether more threads match. If the query is a filter, returns the
-    /// threads with the newest records.
+    /// Finds at most `most` threads that match the query, in the journals that `place` selects.
+    /// Also returns whether more threads match. If the query is a filter, prefers the threads with
+    /// the newest records.
     pub fn threads(
         &self,
         place: &JournalTarget,
@@ -167,8 +167,8 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
 }
 
 /// Finds the threads that a filter selects, those with the newest records first. Reads at most
-/// `most` + 1 threads from each journal. The caller keeps only the first `most` threads; any
-/// further thread shows that more than `most` threads match.
+/// `most` + 1 threads from each journal. If the result has more than `most` threads, the caller
+/// drops the rest and knows that more threads match.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

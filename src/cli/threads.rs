@@ -105,8 +105,8 @@ impl BeforeArg {
         })
     }
 
-    /// Returns the cursor for journals of these partitions. Fails if the cursor is not from a list
-    /// of these journals, because it would then select a wrong page.
+    /// Returns the cursor for the journals of `partitions`. Fails if the cursor comes from a list
+    /// of other journals, because it would select a wrong page.
     fn cursor(&self, partitions: &[u32]) -> anyhow::Result<PageCursor> {
         let usage = |text: String| Err(CommandFailure::usage(text).into());
         match (self, partitions) {
@@ -189,8 +189,8 @@ fn read_page(
     Ok(TreePage::merge(found, cursor, limit))
 }
 
-/// Returns the cursor for the page of trees that follows `paged`: only a position if there is a
-/// single partition, and otherwise a position for each partition.
+/// Returns the cursor of the page that follows the tree `paged`: one position if there is a single
+/// partition, and otherwise a position for each partition.
 fn cursor_text(paged: &PagedTree, is_one: bool) -> String {
     if is_one { paged.tree.head.to_string() } else { paged.next.to_string() }
 }

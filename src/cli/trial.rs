@@ -71,7 +71,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The directory with the journal of the trial's runs. Temporary unless the user gives `--into`.
+/// Directory with the journal of the trial's runs: a temporary one, or the one that `--into` names.
 enum TrialHome {
     Temporary(TemporaryDirectory),
     Kept(PathBuf),

@@ -115,9 +115,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Prints a line about each partition without a journal in `data`, and returns the verdict on these
-/// partitions. The verdict on such a partition is usually `NotProved`. It is `Broken` if the state
-/// directory notes that this host had the journal, because the host has then lost it.
+/// Prints a line about each partition without a journal in `data`, and returns the worst verdict on
+/// these partitions. The verdict is `Broken` for a partition whose journal this host has lost, as
+/// the state directory shows, and `NotProved` for any other.
 fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
     let mut verdict = ProofVerdict::Proved;
     for missing in missing_in(data, state)? {
@@ -151,8 +151,8 @@ fn require_copies(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Access to the JetStream streams of the journal. `--stream` compares the local copy of each
-/// stream (its projection) with the stream.
+/// Access to the JetStream streams of the journal, with which `--stream` compares this host's
+/// copies (its projections).
 struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
@@ -284,8 +284,8 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Draws one line for each change of the signing key. Then draws one line for each unknown key: a
-/// key that signed checkpoints or made MACs, but is not available.
+/// Draws one line for each change of the signing key. Then draws one line for each unavailable key
+/// that signed checkpoints or made MACs.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

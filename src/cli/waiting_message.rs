@@ -11,9 +11,9 @@ use crate::thread::Hold;
 use super::decision;
 use super::exit::CommandFailure;
 
-/// Returns the message of the call that `id` names. A whole id is returned as it is. The beginning
-/// of an id must belong to one call alone, among those that wait for a decision of a kind in
-/// `holds`.
+/// Returns the message of the call that `id` names. Returns a whole id as it is. If `id` is only
+/// the beginning of an id, exactly one call must have such an id, among the calls that wait for a
+/// decision of a kind in `holds`.
 pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
     if let Ok(message) = id.parse() {
         return Ok(message);
@@ -37,8 +37,8 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
     only_of(id, waiting, &Vec::from_iter(unknown))
 }
 
-/// Returns the only message in `waiting` whose id begins with the digits of `id`. `unknown` lists
-/// the partitions whose waiting calls are unknown.
+/// Returns the only message in `waiting` whose id begins with the digits of `id`. For the error
+/// message, `unknown` lists the partitions whose waiting calls are unknown.
 fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result<MessageId> {
     let digits = id.replace('-', "").to_lowercase();
     let is_named = |message: &MessageId| message.0.simple().to_string().starts_with(&digits);

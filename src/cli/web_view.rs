@@ -42,8 +42,7 @@ pub(super) struct ViewArgs {
     hosts: Vec<String>,
 }
 
-/// Content of a web view: the journals that the view shows, and the options with which it verifies
-/// these journals.
+/// Content of a web view: the journals that it shows, and the options for their verification.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
@@ -75,11 +74,11 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token of the view. If the person is a client
-    /// with a secret in the config, the token is this secret.
+    /// Returns the person that `--as` names, and the token of the view. The token is the secret of
+    /// a client that has a secret in the config.
     ///
-    /// For any other person, returns no token. The caller then generates a token and shows it on
-    /// the terminal. Therefore, fails for such a person if standard output is no terminal.
+    /// For any other person, returns no token; the caller then generates one and shows it on the
+    /// terminal. So the function fails for such a person if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

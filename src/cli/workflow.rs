@@ -147,8 +147,8 @@ fn json_line(definition: &WorkflowDefinition) -> Value {
     })
 }
 
-/// Returns the names of a workflow's inputs; `None` if a schema declares the payload with the
-/// inputs.
+/// Returns the names of a workflow's inputs. Returns `None` if the workflow's input is a payload
+/// that a schema declares.
 fn inputs(definition: &WorkflowDefinition) -> Option<Vec<&str>> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

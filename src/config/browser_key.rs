@@ -2,8 +2,8 @@
 //! other byte of the text.
 //!
 //! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
-//! first only proposes a new text, and parses it. It accepts the new text only if this key is the
-//! only difference between the values of the old and the new config.
+//! first proposes a new text and parses it. It accepts the text only if its values differ from the
+//! old config in this key alone.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -125,9 +125,10 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key on a new line below the entry `key` of the operator. The new line begins
-/// with the text that precedes `key` on its line, such as an indentation or a dotted prefix.
-/// Returns `None` if a range is outside of `text`.
+/// Inserts the browser key `key` on a new line below another entry of the operator. `own` is the
+/// range of this entry's name, and `value` the range of its value. The new line begins as the
+/// entry's line does, for example with an indentation or a dotted prefix. Returns `None` if a range
+/// is outside of `text`.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -148,14 +149,14 @@ fn on_its_own_line(
     }
 }
 
-/// Inserts the browser key into an inline table, directly after the operator's entry `key`, whose
+/// Inserts the browser key `key` into an operator's inline table, directly after the entry whose
 /// value is at the range `value` of `text`. Returns `None` if this range is outside of `text`.
 fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }
 
-/// Whether `new` contains `key` as the browser key of the operator `name`, and is otherwise equal
-/// to the old config.
+/// Whether the config `new` contains `key` as the browser key of the operator `name`, and otherwise
+/// has the same values as the config `old`.
 fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     let Ok(new) = DeTable::parse(new) else { return false };
     let new = new.get_ref();

@@ -23,9 +23,9 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// Reports the model if its longest answer would fill the model's context window and leave no room
-/// for a prompt. A router passes calls on to other models. For a router, also reports each of these
-/// models whose longest answer would fill the window of the router.
+/// Reports the model if its longest answer would fill its context window and leave no room for a
+/// prompt. If the model is a router, which passes calls on to other models, also reports each of
+/// these models whose longest answer would fill the router's window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -58,9 +58,9 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model that the agent `member` may use and that has no price, because a budget of
-/// money cannot be enforced for such a model. Skips the models in `reported`, which were reported
-/// before. Adds the newly reported models to `reported`.
+/// Reports each model without a price that the agent `member` may use, because a budget of money
+/// cannot be enforced for it. Skips the models in `reported`, and adds the newly reported ones to
+/// `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -71,8 +71,8 @@ pub struct WorkflowCase {
     /// workflow.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers that the case supplies in place of listeners, in the order of the case file. Answers
-    /// that could arrive at the same time arrive in this order.
+    /// Answers that the case supplies in place of listeners, in the order of the case file. This is
+    /// also the order of answers that could arrive at the same time.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose real programs this test runs.
     pub listeners: Vec<CaseText>,
@@ -136,8 +136,8 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
     cases
 }
 
-/// Reads a case. If parts of the case are missing, reports them and leaves them empty. The other
-/// parts can then still be checked.
+/// Reads a case. Reports missing parts and leaves them empty, so that the other parts can still be
+/// checked.
 fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> WorkflowCase {
     let what = match table.get("name").map(|name| &name.value) {
         Some(TomlValue::Text(name)) => format!("case `{}`", name.value),

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Units, each with its length in milliseconds. `guess` takes the first unit that matches the
-/// beginning of a word, so `ms` comes before `m`.
+/// Units, each with its length in milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 

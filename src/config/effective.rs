@@ -53,7 +53,7 @@ pub(super) struct EffectiveConfig<'a> {
     pub schedules: Vec<EffectiveSchedule<'a>>,
 }
 
-/// A schedule in the effective config. It has the digest of the payload in place of the payload's
+/// A schedule in the effective config, with the digest of its payload in place of the payload's
 /// text.
 #[derive(Serialize)]
 pub(super) struct EffectiveSchedule<'a> {
@@ -83,8 +83,8 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener in the effective config. Its command contains references to variables as they
-/// are written, without the values, because the values may be secret.
+/// A process listener in the effective config. Its command contains references to variables instead
+/// of their values, because the values may be secret.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

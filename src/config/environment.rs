@@ -36,9 +36,9 @@ impl ConfigEnvironment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Returns a base directory of this user, as the XDG base directory specification defines it.
-    /// The environment variable `variable` names the directory. If the variable is unset or
-    /// contains a relative path, returns `beneath_home`, resolved against the home directory.
+    /// Returns a base directory of this user, as the XDG base directory specification defines it:
+    /// the directory that the environment variable `variable` names. If the variable is unset or
+    /// contains a relative path, returns `beneath_home` in the home directory.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
@@ -63,8 +63,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the path of the current directory. If the variable PWD names this directory, returns the
-/// value of PWD, which may contain symbolic links. Otherwise, returns the physical path.
+/// Returns the path of the current directory. This is the value of the variable PWD, which may
+/// contain symbolic links, if PWD names the current directory. If not, this is the physical path.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

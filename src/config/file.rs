@@ -19,9 +19,9 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does, but with the advice `instead` on how to write a config
-/// file. An error contains this advice if the file is empty. An error about a missing file contains
-/// the advice only if no other file has a similar name.
+/// Reads the config's text as [`read`] does. `instead` is advice on how to write a config file. An
+/// error contains it if the file is empty, or if the file is missing and no other file has a
+/// similar name.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,
@@ -97,8 +97,8 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// Returns the advice for a missing file: asks whether the author meant the file with the most
-/// similar name in the same directory, or returns [`PATH_RULE`] if no name is similar enough.
+/// Returns the advice for a missing file: the question whether the author meant the file with the
+/// most similar name in the same directory. If no name is similar enough, returns [`PATH_RULE`].
 pub(super) fn near_or_rule(path: &Path) -> String {
     near_or(path, || PATH_RULE.to_owned())
 }
@@ -108,7 +108,7 @@ fn near_or(path: &Path, otherwise: impl FnOnce() -> String) -> String {
         .map_or_else(otherwise, |near| format!("did you mean `{near}` in the same directory?"))
 }
 
-/// Returns the name of the file that is most similar to the name in `path`, among the files in the
+/// Returns the name that is most similar to the name of the file `path`, among the files in the
 /// same directory. Returns `None` if no name is similar enough.
 fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
@@ -117,8 +117,8 @@ fn neighbour(path: &Path) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Reads the file that `named` names. If the file cannot be read, reports this with the code `code`
-/// and returns `None`. The message names the file by `noun` and its path.
+/// Reads the file that `named` names. If the file cannot be read, returns `None` and reports a
+/// problem with the code `code`. The message contains `noun` and the path of the file.
 pub(super) fn named_text(
     named: &Located<ExpandedText>,
     directory: &Path,

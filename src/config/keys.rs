@@ -17,13 +17,13 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table whose keys the author chooses and whose values are strings.
     Free,
-    /// A table or a list that has a structure of its own. An override can only replace a value that
-    /// the config file contains inside this table or list.
+    /// A table or a list that has a structure of its own. An override cannot replace it as a whole,
+    /// but can replace a value that the config file contains inside it.
     Nested,
 }
 
-/// A section of the config. If `member` is `None`, the section is one table `[name]`. Otherwise, it
-/// has one table `[name.MEMBER]` for each member, such as each listener.
+/// A section of the config. It is one table `[name]` or, if `member` is set, one table
+/// `[name.MEMBER]` for each member, such as each listener.
 pub(super) struct KnownSection {
     pub name: &'static str,
     /// Noun for one member of the section in error messages, such as `listener`. `None` if the
@@ -109,8 +109,7 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of a table `undo` of a listener. The table names a payload, and configures how calls with
-/// that payload are undone.
+/// Keys of a listener's table `undo`, which states how calls with one payload are undone.
 pub(super) const UNDO: KnownSection =
     KnownSection { name: "undo", member: None, keys: &[("payload", Text), ("with", Free)] };
 
@@ -195,8 +194,8 @@ pub(super) const MODELS: KnownSection = KnownSection {
     ],
 };
 
-/// The section `[payloads.NAME]`, which declares payloads without a schema file. The author chooses
-/// the keys: they are the fields of the payload.
+/// The section `[payloads.NAME]`, which declares payloads without a schema file. Its keys are the
+/// fields of the payload, so the author chooses them.
 pub(super) const PAYLOADS: KnownSection =
     KnownSection { name: "payloads", member: Some("payload"), keys: &[] };
 
@@ -377,9 +376,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of the config key `key` is private. Returns `None` if the name of the key
-/// alone does not determine this. In this case, the value is private only if the key is inside a
-/// private table, such as `env`.
+/// Whether the value of the config key `key` is private. Returns `None` if the name of the key does
+/// not decide this. The value is then private only inside a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {
@@ -395,8 +393,8 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     (secret || misplaced || table).then_some(true)
 }
 
-/// Returns the advice for an unknown name: asks whether the author meant the most similar name in
-/// `known`, or returns `otherwise` if no known name is similar enough.
+/// Returns the advice for an unknown name: the question whether the author meant the most similar
+/// name in `known`. If no known name is similar enough, returns the result of `otherwise`.
 pub(super) fn did_you_mean<'a>(
     name: &str,
     known: impl IntoIterator<Item = &'a str>,

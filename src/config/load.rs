@@ -40,9 +40,9 @@ pub(super) fn read(
     Ok((sections, source))
 }
 
-/// Returns the journal's directories, even if other parts of the config are invalid. Commands can
-/// thus read the journal of an organism that cannot start. Returns `Err` if the file does not
-/// determine the directories, for example because it lacks the name of the organism.
+/// Returns the journal's directories, even if other parts of the config are invalid, so that
+/// commands can read the journal of an organism that cannot start. Returns `Err` if the file does
+/// not determine the directories, for example because it lacks the name of the organism.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -69,16 +69,16 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// Loads the config for the command that checks a config. A config is often checked on a machine
-/// where the organism does not run. Therefore, a missing key of a model is no problem, and is only
-/// noted in [`Config::keys_missing_here`].
+/// Loads the config for a command that checks it, often on a machine where the organism does not
+/// run. Therefore, a missing key of a model is no problem, and is only noted in
+/// [`Config::keys_missing_here`].
 pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Noted)
 }
 
-/// Loads the config for a process that only hosts agents. Such a process needs no programs of
-/// listeners. If `own` is set, the process has its own NATS credentials and does not need those of
-/// the pump. Keys of models are checked later, when the agents are known.
+/// Loads the config for a process that only hosts agents, and so needs no programs of listeners. If
+/// `own` is true, the process has its own NATS credentials and does not need those of the pump.
+/// Keys of models are checked later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -87,9 +87,9 @@ pub fn load_for_host(
     load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
-/// Loads the config for commands that can work without keys: they only read, or send requests to an
-/// organism that already runs. If a command starts an organism with this config after all, the
-/// missing keys are reported then.
+/// Loads the config for commands that can work without keys, because they only read, or send
+/// requests to a running organism. If such a command starts an organism after all, the missing keys
+/// are reported then.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -114,8 +114,8 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// For the command that checks a config: a missing key of a model is only listed in a note.
-    /// Everything else is required as with `Needed`.
+    /// For the command that checks a config: as `Needed`, but a missing key of a model is only
+    /// listed in a note.
     Noted,
     Optional,
     /// For processes that only host agents: keys of models are optional, and secrets of clients are
@@ -147,10 +147,9 @@ struct ConfiguredPrograms {
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts, and reports problems with these programs, such as
-/// a missing program. In three cases, which `keys` states, does not report these problems: the
-/// config is loaded for a process that only hosts agents, for `organism nats-config`, or as a
-/// stored config.
+/// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
+/// program, unless `keys` states that the config is loaded for a process that only hosts agents,
+/// for `organism nats-config`, or as a stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -169,8 +168,8 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Reads and checks the sections of the config. `keys` states what the command that loads the
-/// config needs. Leaves out parts that this command does not need.
+/// Reads and checks the sections of the config. Leaves out the parts that the command does not
+/// need, as `keys` states.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -221,8 +220,8 @@ fn check_sections(
     check_proof(sections, path, around, problems);
 }
 
-/// The contracts, workflows and schedules of a config, in which all payload names are resolved. A
-/// contract states which payloads a member accepts and returns, and whom it may address.
+/// The contracts, workflows and schedules of a config, with all payload names resolved. A contract
+/// states which payloads a member accepts and returns, and whom it may address.
 struct ResolvedSections {
     /// Contracts of all members and workflows; `None` if they could not be built because of a
     /// problem.
@@ -254,9 +253,9 @@ fn resolve(
     ResolvedSections { contracts, workflows, schedules }
 }
 
-/// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
-/// model writes its actions. Returns notes about valid settings that may surprise the author of the
-/// config. Some of these notes are about the concurrency of members.
+/// Checks that the payloads of each agent fit the agent's transport, the form in which a model
+/// writes its actions. Returns notes about valid settings that may surprise the author of the
+/// config, also about the concurrency of members.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -270,7 +269,7 @@ fn transport_notes(
 }
 
 /// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
-/// The author may expect that one delivery of the member is in flight in all partitions together.
+/// One delivery may then be in flight in each partition; the author may expect only one in all.
 fn concurrency_notes(sections: &DeclaredSections) -> Vec<String> {
     let partitions = sections.storage.partitions;
     let is_single = |member: &&DeclaredMember| member.nats.is_some() && member.concurrency == 1;

@@ -29,8 +29,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether error messages may quote a value whose key is one of the private config keys. True if
-/// the value is an address that cannot contain a secret, or the name of an environment variable.
+/// Whether error messages may quote the value of a private config key. True for an address that
+/// cannot contain a secret, and for the name of an environment variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -76,8 +76,8 @@ pub(super) fn is_variable(value: &str) -> bool {
     value.contains('_') && value.bytes().all(is_name)
 }
 
-/// Adds the range of a private value. If the value is a table, adds the ranges of the values in it,
-/// except values that name files.
+/// Adds the range of a private value. For a table, adds the ranges of its values instead, except
+/// values that name files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);
@@ -91,8 +91,8 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges of a text that is not valid TOML, line by line. If the key on a line
-/// has a private value, the whole rest of the line counts as private, because the end of the value
+/// Guesses the private ranges of a text that is not valid TOML, line by line. After a config key
+/// with a private value, the whole rest of the line counts as private, because the end of the value
 /// is unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
@@ -117,8 +117,8 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Whether the text ends with a config key whose value is private. A dotted key counts if any of
-/// its parts is such a key.
+/// Whether the text ends with a config key whose value is private. A dotted key has a private value
+/// if one of its parts has.
 fn ends_in_private_key(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
     let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();

@@ -33,16 +33,16 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Condition under which calls to the member need an approval. If `None`, the schemas of the
-    /// member's payloads decide.
+    /// Condition under which calls to the member need an approval. `None` if the schemas of the
+    /// member's payloads decide this.
     pub approval: Option<Approval>,
     /// Range of the key `approval` in the source text of the config; `None` without this key.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
     /// Range of the key `approval_timeout` in the source text; `None` without a valid time-out.
     pub patience_place: Option<SourceRange>,
-    /// Maximum time that the listener takes for a preview, which describes the effect of a call
-    /// before a person approves the call. `None` if the listener gives no previews.
+    /// Maximum time that the listener takes for a preview: a description of a call's effect, for
+    /// the person who approves the call. `None` if the listener gives no previews.
     pub previews: Option<Duration>,
     /// Range of the key `previews` in the source text; `None` if the listener gives no previews.
     pub previews_place: Option<SourceRange>,
@@ -53,8 +53,8 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity; `None` if the config names no secret.
     pub secret: Option<DeclaredSecret>,
-    /// Time for which the pump remembers the idempotency key of a client's request. A request that
-    /// uses the key later counts as new. `None` if keys do not expire.
+    /// Time for which the pump remembers the idempotency key of a client's request. After this
+    /// time, a request with the same key counts as new. `None` if keys do not expire.
     pub keys_for: Option<Duration>,
     /// Whether the client may see the text that models write in the threads that the client opened.
     pub steps: bool,
@@ -97,8 +97,8 @@ pub(super) struct DeclaredAgent {
     /// Range of `final_format` in the source. If the key is missing, range of the agent's name.
     pub final_format_place: SourceRange,
     pub final_by: FinalMode,
-    /// Range of the key `final_by`, which states how the agent ends its call, in the source. If the
-    /// key is missing, range of the agent's name.
+    /// Range of the key `final_by` in the source; the key states how the agent ends its call. If
+    /// the key is missing, range of the agent's name.
     pub final_by_place: SourceRange,
     /// Path of the JSON Schema for final payloads in the format `json`, if the config names one.
     pub final_schema: Option<Located<ExpandedText>>,
@@ -146,8 +146,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports a name that is invalid, or that is reserved because records
-/// use it for another sender, such as the core. Returns `None` if it has reported the name.
+/// Parses the name of a member. Reports a name that is invalid, or that records use for another
+/// sender, such as the core, and returns `None` in both cases.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -263,14 +263,14 @@ pub(super) enum SchemaSource {
     File,
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. Agents
-    /// and humans may also omit `accepts`; they then accept only payloads that workflows declare.
+    /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. An
+    /// agent or a human without `accepts` accepts only payloads that workflows declare.
     Workflows,
 }
 
-/// Reports the keys that are missing in a member's declaration of its payloads. Every member needs
-/// `accepts`, and a human also needs `replies`. `schema` is needed if only schema files may declare
-/// payloads.
+/// Reports missing keys in a member's declaration of its payloads: `accepts`, for a human also
+/// `replies`, and `schema` if only schema files may declare payloads. Reports nothing if workflows
+/// may declare the payloads of an agent or a human, and it has no `accepts`.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;
@@ -388,8 +388,8 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     (approval, patience)
 }
 
-/// Reads the maximum time that a listener takes for a preview, which describes the effect of a call
-/// before a person approves the call. Returns `None` if the listener gives no previews.
+/// Reads the maximum time that a listener takes for a preview: a description of a call's effect,
+/// for the person who approves the call. Returns `None` if the listener gives no previews.
 fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
     let gives_previews = read.flag("previews").unwrap_or_default();
     let timeout = read.duration("preview_timeout", limits::PREVIEW_TIMEOUT_CEILING);
@@ -487,9 +487,11 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
 }
 
 /// Reads `tool_choice`, which states whether a model may or must call native tools. Returns `None`
-/// if the key is missing or has an invalid value. In two cases, reports a problem and returns
-/// `None`: the agent's transport has no native tools, or the chosen value would never let the agent
-/// end its call.
+/// if the key is missing. Reports an unusable value and returns `None` in these cases:
+///
+/// - The value is invalid.
+/// - The agent's transport has no native tools.
+/// - The value would never let the agent end its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),

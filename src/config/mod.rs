@@ -149,13 +149,14 @@ pub struct Config {
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of environment variables with secrets, which listeners and the alert command do not
-    /// inherit. A workflow test or a trial runs with a copy of the config. The copy keeps this
-    /// whole list, even if it has no models and no servers.
+    /// inherit. A workflow test or a trial runs with a copy of the config. The list stays complete
+    /// in this copy, even if the copy has no models and no servers.
     pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
-    /// Place of each agent's name in the text of the config, for problems that are found later.
+    /// Place of each agent's name in the text of the config, for problems that are found after the
+    /// config was read.
     pub agent_places: BTreeMap<ListenerName, SourceRange>,
     pub models: Vec<ModelSpec>,
     pub workflows: Vec<ConfiguredWorkflow>,
@@ -170,17 +171,17 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Digest of `text`, which identifies the config.
     pub digest: Digest,
-    /// API keys that are missing, each with its model. Commands need no keys if they only read, or
-    /// if they send requests to a running organism.
+    /// API keys that are missing, each with its model. They are no problem for a command that only
+    /// reads, or that sends requests to a running organism.
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Location of the recorded threads that a trial runs again with this config. A trial has a
-    /// journal of its own and no effects. `None` outside a trial.
+    /// Location of the recorded threads that a trial runs again with this config, in a journal of
+    /// its own and without effects. `None` outside a trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
-    /// ends. A program that embeds this crate must set the path if `organism` is neither beside
-    /// that program nor on `PATH`.
+    /// ends. Set it in a program that embeds this crate if `organism` is neither beside that
+    /// program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
     /// and recordings. Contains no secrets and no paths of this machine.
@@ -198,10 +199,13 @@ impl Config {
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// Returns all texts of this config that the journal stores as blobs, without duplicates: the
-    /// effective config, the manifest of the stored config with the files that the manifest lists,
-    /// the generated schemas, and the definitions of workflows. When a pump starts, its boot record
-    /// lists the texts in this order.
+    /// Returns all texts of this config that the journal stores as blobs, without duplicates, in
+    /// the order in which the boot record of a pump lists them:
+    ///
+    /// - the effective config
+    /// - the manifest of the stored config, and the files that the manifest lists
+    /// - the generated schemas
+    /// - the definitions of workflows
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -242,7 +246,7 @@ impl Config {
     }
 
     /// Makes every agent run in the process of the pump, even an agent that the config assigns to
-    /// an `organism host` process. Required for a recording, because the recorder gets only the
+    /// an `organism host` process. A recording needs this, because the recorder gets only the
     /// answers in its own process.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
@@ -256,8 +260,8 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Returns the missing API keys that the process of the pump needs. Leaves out keys of models
-    /// that only agents on other machines use.
+    /// Returns the missing API keys that the process of the pump needs: all except the keys of
+    /// models that only agents on other machines use.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
@@ -283,7 +287,7 @@ pub enum StorageConfig {
     /// The data directory alone contains the journal.
     Embedded,
     /// A stream on NATS servers contains the journal. The data directory contains a copy of the
-    /// stream in SQLite, and commands that read the journal read this copy.
+    /// stream in SQLite, from which commands read the journal.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -319,8 +323,8 @@ impl std::fmt::Debug for SecretValue {
 pub struct AgentSpec {
     #[serde(rename = "name")]
     pub name: ListenerName,
-    /// Whether the agent runs in an `organism host` process, which is reached over NATS. The agent
-    /// gets the same deliveries in both cases.
+    /// Whether the agent runs in an `organism host` process, which is reached over NATS, and not in
+    /// the process of the pump. The agent gets the same deliveries in both cases.
     #[serde(skip)]
     pub is_remote: bool,
     /// Name of the agent's model, as the config declares it.
@@ -343,8 +347,7 @@ pub struct AgentSpec {
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether each request to the model ends with a notice about the state of the agent's call.
-    /// The notice of one turn is not part of the requests of later turns, which have their own
-    /// notices.
+    /// Later requests do not repeat the notice, but have their own.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.
@@ -381,8 +384,7 @@ pub enum ProviderConfig {
     Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Routes each call to one of several other models that the config declares. These models can
-    /// replace each other.
+    /// Routes each call to one of several other models of the config, which can replace each other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 

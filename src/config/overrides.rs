@@ -1,10 +1,10 @@
 //! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
 //! Names are written in capitals with `_` for `-`. An override may change a member that the file
-//! declares, such as an agent, but adds no member. An override that matches nothing is reported as
-//! a problem, so that typos are noticed. In `[payloads]`, and within keys that have a structure of
-//! their own, such as `goals` of a workflow and `undo` of a listener, an override only replaces an
-//! existing value.
+//! declares, such as an agent, but adds no member. In `[payloads]`, and within keys that have a
+//! structure of their own (such as `goals` of a workflow and `undo` of a listener), an override
+//! only replaces an existing value. An override that matches nothing is reported as a problem, so
+//! that typos are noticed.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -31,9 +31,11 @@ pub(super) fn apply(
 }
 
 /// Whether an environment variable is meant as an override of a config key. `path` is the
-/// variable's name without `ORGANISM_`. True if `path` contains `__`, which separates the parts of
-/// an override. Also true if `path` begins with the name of a section and a single `_`: this is a
-/// typo, which the caller reports. All other variables that begin with `ORGANISM_` are ignored.
+/// variable's name without `ORGANISM_`. Returns true in two cases:
+///
+/// - `path` contains `__`, which separates the parts of an override.
+/// - `path` begins with the name of a section and a single `_`. This is a typo, which the caller
+///   reports.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
@@ -85,9 +87,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`, in a part of the config where the author chooses
-/// some of the keys. An override adds no key in such a part. Returns `None` if there is no value at
-/// `path`, or if an override cannot replace this value.
+/// Replaces the value at `path` beneath `node`. In this part of the config, the author chooses some
+/// of the keys, and an override adds no key. Returns `None` if there is no value at `path`, or if
+/// an override cannot replace it.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -110,8 +112,8 @@ fn replace_value<'p>(
     Some(())
 }
 
-/// Returns the type of the value that replaces `old` if the override is the text `new`. Returns
-/// `None` if no override can replace `old`, such as a table or a list of tables.
+/// Returns the type of the value that the override `new` puts in place of `old`. Returns `None` if
+/// no override can replace `old`, for example because it is a table or a list of tables.
 fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
     match old {
         TomlValue::Text(_) => Some(KeyKind::Text),
@@ -128,8 +130,8 @@ fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
     }
 }
 
-/// Returns the environment variable as a [`ConfigSource`], so that error messages can point to the
-/// variable. Hides the variable's value if the value may be private.
+/// Returns the environment variable as a [`ConfigSource`], to which error messages can point. Hides
+/// the variable's value if it may be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
@@ -140,8 +142,8 @@ fn shouted(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// Returns the table under `key`. If the key is missing and `make` is set, creates the table.
-/// Returns `None` if there is no table under `key`.
+/// Returns the table under `key`, or `None` if there is no such table. If the key is missing and
+/// `make` is true, creates the table first.
 fn table_at<'t>(
     table: &'t mut TomlTable,
     key: &str,
@@ -241,14 +243,14 @@ fn all(root: &TomlTable) -> Vec<String> {
 }
 
 /// Returns the names of the environment variables that override the keys of a section or of one of
-/// its members. `before` is the part of these names that stands for the section or the member.
+/// its members. `before` is the beginning of these names: the part for the section or the member.
 fn keys(section: &KnownSection, before: &str) -> Vec<String> {
     let keys = section.keys.iter().filter(|(_, kind)| *kind != KeyKind::Nested);
     keys.map(|(key, _)| format!("{before}__{}", shouted(key))).collect()
 }
 
 /// Returns the names of the environment variables that override a key of a member, or a value
-/// within such a key. `before` is the part of these names that stands for the member's section.
+/// within such a key. `before` is the beginning of these names: the part for the member's section.
 fn keys_of_member(section: &KnownSection, member: &TomlEntry, before: &str) -> Vec<String> {
     let before = format!("{before}__{}", shouted(&member.key.value));
     let mut names = keys(section, &before);
@@ -263,7 +265,7 @@ fn keys_of_member(section: &KnownSection, member: &TomlEntry, before: &str) -> V
 }
 
 /// Returns the names of the environment variables that override the values in `table` and in the
-/// tables within it. `before` is the part of these names that stands for `table`.
+/// tables within it. `before` is the beginning of these names: the part for `table`.
 fn values(table: &TomlTable, before: &str) -> Vec<String> {
     table.entries.iter().flat_map(|entry| values_of(entry, before)).collect()
 }

@@ -33,11 +33,11 @@ pub(super) struct PayloadResolver {
     /// reported.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
-    /// Texts of all schema documents by their portable names. A portable name replaces the path of
-    /// a document, and is valid on every machine.
+    /// Texts of all schema documents, by their portable names. A portable name stands for the path
+    /// of a document, and is valid on every machine.
     pub documents: BTreeMap<String, String>,
-    /// Folders from which any schema may import. Each folder has its real path and its portable
-    /// name, which is valid on every machine.
+    /// Folders from which any schema may import, each with its real path and its portable name. The
+    /// portable name is valid on every machine.
     catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
     /// Names of the payloads that the section `payloads` declares. Every member of the config may
@@ -151,8 +151,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Resolves the payload names of all members. Builds the contracts of the members and adds
-    /// those of `workflows`. Returns `None` after a problem.
+    /// Returns the contracts of all members, with resolved payload names, and the contracts in
+    /// `workflows`. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
         members: &[DeclaredMember],
@@ -210,11 +210,10 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Decides which calls to a member need approval. If the config contains the setting `approval`
-    /// for the member, this setting decides. Otherwise, no call needs approval, with one exception.
-    /// If a listener accepts a payload that can contain the attribute `is_dangerous`, at any depth,
-    /// every call to the listener needs approval unless the call's payload contains
-    /// `is_dangerous="false"`.
+    /// Decides which calls to a member need approval. If the member has the setting `approval`,
+    /// this setting decides. If not, no call needs approval, except calls to a listener that
+    /// accepts a payload which can contain the attribute `is_dangerous`, at any depth. Each call to
+    /// such a listener needs approval unless its payload contains `is_dangerous="false"`.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -343,9 +342,9 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the text and the digest of each document that makes up the schema file `schema`. The
-    /// key of an entry is the document's portable name, which is valid in any directory. `names`
-    /// are the payload names that the file declares. If `names` is empty, stores nothing.
+    /// Stores the text and the digest of each document of the schema file `schema`, under the
+    /// document's portable name, which is valid in any directory. `names` are the payload names
+    /// that the file declares. If there are none, stores nothing.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -369,8 +368,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the portable name of a schema document that is in one of the catalogue's folders,
-    /// from which any schema may import.
+    /// Returns the portable name of a schema document in a folder of the catalogue. The catalogue
+    /// is the list of folders from which any schema may import.
     fn name_in_catalogue(&self, path: &Path) -> String {
         let mut found = self.catalogue.iter().filter_map(|(real, name)| {
             let below = path.strip_prefix(real).ok()?;
@@ -379,8 +378,8 @@ impl PayloadResolver {
         found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
-    /// Converts a problem of a schema to a problem of the config. The result points to the faulty
-    /// place in the schema. Makes paths relative to the config's directory.
+    /// Converts a problem of a schema to a problem of the config, which points to the faulty place
+    /// in the schema. Makes paths relative to the config's directory.
     fn broken(
         &self,
         found: &SchemaProblem,
@@ -460,7 +459,7 @@ pub(super) struct KnownPayloads {
     schemas: Schemas,
     names: Vec<PayloadName>,
     /// Whether `names` contains all valid names. False if some schemas are missing or could not be
-    /// read. An unknown name is then not reported, because it may be valid.
+    /// read; unknown names are then not reported, because they may be valid.
     is_complete: bool,
     /// The schema files and config sections that declare the payload names. Error messages list
     /// them.

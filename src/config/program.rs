@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument. Each name also stands for the names with a
-/// version number at the end, such as `python` for `python3.12`.
+/// Programs that take a script as first argument. Each name also stands for itself with a version
+/// number, such as `python` for `python3.12`.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -133,8 +133,8 @@ fn require_script(
     problems.push(problem.help(file::near_or_rule(&path)));
 }
 
-/// Whether an interpreter finds a script although `directory` has no file with exactly this name.
-/// Node.js also tries endings, and bash searches PATH.
+/// Whether an interpreter finds the script although `directory` has no file with exactly this name.
+/// Node.js tries names with endings, and bash searches PATH.
 fn is_found_elsewhere(
     interpreter: &str,
     script: &str,

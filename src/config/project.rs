@@ -1,5 +1,5 @@
-//! The project of a config: the path of the config file as given, and default directories. The
-//! names of these directories depend on the path.
+//! The project of a config: the path of the config file as given, and default directories, whose
+//! names depend on this path.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -37,9 +37,9 @@ pub fn directory_name(name: &str, path: &Path) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether the organism `name` may have used `directory` as the name of its default directories.
-/// Early versions used the organism's name alone. Later versions append a digest of the config's
-/// path. Accepts any digest, because the config may have had another path before.
+/// Whether the organism `name` may have default directories with the name `directory`. Early
+/// versions used the organism's name alone. Later versions append a digest of the config's path.
+/// Accepts any digest, because the config may have been at another path before.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);

@@ -1,5 +1,5 @@
 //! Settings for verifying that the journal was not changed: the public keys of the other machines
-//! that run this organism, and the directory for copies of checkpoints. This module also reads the
+//! that run this organism, and the directory for copies of checkpoints. Another setting is the
 //! interval between two snapshots of the pump's state.
 
 use std::path::{Path, PathBuf};
@@ -45,8 +45,8 @@ impl DeclaredProof {
     }
 
     /// Reports a problem if the directory for copies of checkpoints is inside one of the project's
-    /// own directories, `own`. An attacker who can rewrite the records in these directories could
-    /// then also rewrite the copies.
+    /// own directories, `own`. An attacker who can rewrite the records there could also rewrite the
+    /// copies.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };

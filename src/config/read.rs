@@ -16,11 +16,11 @@ pub(super) struct TableReader<'a> {
     table: &'a TomlTable,
     /// Range of the table's name in the source, for problems about missing keys.
     pub place: SourceRange,
-    /// Description of the table in messages. For example, the message "`peers` of listener
-    /// `search`" describes its table as "listener `search`".
+    /// Description of the table in messages, such as "listener `search`" in the message "`peers` of
+    /// listener `search`".
     what: String,
-    /// Known keys that the author probably misspelled in this table. If a required key is one of
-    /// them, it is not reported as missing.
+    /// Known keys that the author probably misspelled in this table. A required key is not reported
+    /// as missing if it is one of them.
     mistyped: Vec<&'static str>,
     /// All keys that the table may have.
     known: Vec<&'static str>,
@@ -83,8 +83,8 @@ impl<'a> TableReader<'a> {
         self.required(key, example).then(|| self.text(key)).flatten()
     }
 
-    /// Returns whether the table has `key`. Reports a missing key as [`Self::required_with`] does,
-    /// with a help text that shows `example` as the value.
+    /// Returns whether the table has `key`. If not, reports this as [`Self::required_with`] does,
+    /// with `example` as the value in the help text.
     pub fn required(&mut self, key: &str, example: &str) -> bool {
         self.required_with(key, &format!("add {key} = {example}"))
     }
@@ -170,15 +170,15 @@ impl<'a> TableReader<'a> {
         fits.then_some(number)
     }
 
-    /// Reads an amount of money. It has the currency of the prices in the config. Returns `None` if
-    /// the key is missing or has an invalid value.
+    /// Reads an amount of money, in the currency of the prices in the config. Returns `None` if the
+    /// key is missing or has an invalid value.
     pub fn money(&mut self, key: &str) -> Option<Money> {
         let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
         Some(Money::of_units(units))
     }
 
-    /// Reports each known key of the table that is not in `keys`. A table of the kind `kind` may
-    /// have only `keys`. The error message names this kind, such as `playback`.
+    /// Reports each known key of the table that is not in `keys`, because a table of the kind
+    /// `kind` may have only `keys`. The message names the kind, such as `playback`.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -235,8 +235,9 @@ impl<'a> TableReader<'a> {
         Some(duration)
     }
 
-    /// Reads a value that must be one of `words`, and returns the meaning that `words` states for
-    /// it. Reports any other value. Returns `None` if the key is missing or its value was reported.
+    /// Reads a value that must be one of the words in `words`, and returns the meaning of this
+    /// word. Reports any other value. Returns `None` if the key is missing or its value was
+    /// reported.
     pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text.value.value);
@@ -337,8 +338,7 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// Returns a description of an inner table for error messages. The inner table is the value of
-    /// `key` in this table.
+    /// Returns a description, for error messages, of the inner table under `key` in this table.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)

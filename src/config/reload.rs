@@ -7,8 +7,8 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections whose changes take effect only at a start, named as in the output of
-/// `organism config diff`.
+/// Sections whose changes need a restart, under their names in the output of `organism config
+/// diff`.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -22,8 +22,8 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract whose changes take effect only at a start. The pump's state of calls in
-/// progress depends on these settings.
+/// Settings of a contract whose changes need a restart, because the pump's state of open calls
+/// depends on them.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and a changed config.
@@ -31,8 +31,7 @@ const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 pub struct ReloadComparison {
     /// Every difference, in order of keys.
     pub changes: Vec<ConfigChange>,
-    /// Keys whose changes need a restart. If there is any such key, the reload applies no change at
-    /// all.
+    /// Keys whose changes need a restart. Unless this set is empty, the reload applies no change.
     pub restart: BTreeSet<String>,
 }
 
@@ -86,8 +85,8 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     }
 }
 
-/// Whether a setting of a listener takes effect only at a start. False if only one of the configs
-/// has the listener.
+/// Whether a change of `setting` of the listener `name` needs a restart. False if only one of the
+/// two configs has the listener.
 fn is_contract_of_start(
     name: &ListenerName,
     setting: &str,

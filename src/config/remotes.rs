@@ -1,5 +1,5 @@
-//! Finds the listeners and agents on NATS. If the config names no NATS server, reports each of
-//! them.
+//! Finds the listeners on NATS. Reports each listener and agent that is on NATS although the config
+//! names no NATS server.
 
 use crate::ids::ListenerName;
 

@@ -24,9 +24,8 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{duration, file};
 
-/// A schedule, as the config declares it. A value is `None` if it has a problem that is already
-/// reported. The other values of the schedule are still checked, so that all problems are reported
-/// at once.
+/// A schedule as the config declares it. A field is `None` if its value has a problem, which is
+/// already reported. The other fields are still checked, so that all problems are reported at once.
 pub(super) struct DeclaredSchedule {
     name: Option<Located<ListenerName>>,
     times: Option<ScheduleTimes>,
@@ -147,9 +146,9 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     None
 }
 
-/// Resolves the schedules. The client of each schedule must exist, and must be allowed to send the
-/// schedule's payload. `contracts` is `None` if the contracts have problems. In this case, returns
-/// no schedules, and does not report the problems of the contracts again.
+/// Resolves the schedules, and reports their problems. The client of each schedule must exist, and
+/// must be allowed to send the schedule's payload. Returns no schedules if `contracts` is `None`:
+/// the contracts then have problems, which are already reported.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -222,8 +221,8 @@ fn client(
     None
 }
 
-/// Returns `Some` if the client of the schedule may send the payload, which was read from the file
-/// that the key `send` names. If not, reports a problem and returns `None`.
+/// Checks that the client of a schedule may send the schedule's payload. If not, reports a problem
+/// and returns `None`. `send` is the key that names the file of the payload.
 fn check_payload(
     send: &Located<ExpandedText>,
     (client, payload): (&ListenerName, &str),

@@ -29,8 +29,8 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest of the secret; `None` if this process did not read the secret. A secret
-    /// that a client presents is correct if it has this digest.
+    /// Returns the digest that the secret of this client must have; `None` if this process did not
+    /// read the secret.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }
@@ -45,7 +45,7 @@ impl Config {
     }
 }
 
-/// Reads the secrets of all clients. `keys` states whether this process needs the secrets, and
+/// Reads the secrets of all clients. `keys` selects whether the secrets are read at all, and
 /// whether a missing secret is reported.
 pub(super) fn read(
     members: &[DeclaredMember],
@@ -136,9 +136,9 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 
-/// Estimates the entropy of a text in bits. Assumes random characters from the smallest usual
-/// alphabet that contains all characters of the text, such as the hexadecimal digits. A text of few
-/// distinct characters counts as 0.
+/// Estimates the entropy of a text in bits. Assumes that its characters are random, and come from
+/// the smallest usual alphabet that contains all of them, such as the hexadecimal digits. Returns 0
+/// for a text of few distinct characters.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

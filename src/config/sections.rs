@@ -1,5 +1,5 @@
-//! Reads the sections of the config and the members that it declares: clients, listeners, humans
-//! and agents. Checks each section and each member; later code checks that they fit together.
+//! Reads the sections of the config, and its members: clients, listeners, humans and agents. Checks
+//! each of them alone; later code checks that they fit together.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -36,15 +36,15 @@ pub(super) struct DeclaredSections {
     pub state: Option<Located<ExpandedText>>,
     /// Folders from which any schema may import.
     pub catalogue: Vec<Located<ExpandedText>>,
-    /// Whether the config sets `data` or `state` to a value that could not be read.
+    /// Whether the config sets `data` or `state`, but the value could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Source range of the key that limits money in the section of limits. This is the key `money`
-    /// or, if `money` is missing, the key `per_request_money`. `None` if the config sets neither.
+    /// Source range of the key `money` in the section of limits or, if `money` is missing, of the
+    /// key `per_request_money`. `None` if the config sets neither.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -57,7 +57,7 @@ pub(super) struct DeclaredSections {
     pub workflows: Option<TomlEntry>,
     /// The complete config with overrides applied, except for the section of workflows.
     pub root: TomlTable,
-    /// Names of members that could not be read. A reference to such a name is not reported as
+    /// Names of members that could not be read. References to these members are not reported as
     /// unknown.
     pub unread: HashSet<String>,
 }
@@ -72,9 +72,9 @@ impl DeclaredSections {
         entries.iter().map(|entry| entry.key.value.as_str())
     }
 
-    /// Returns the directories of the organism `name` that has the config `file`. A relative path
-    /// of a directory in the config is resolved against the directory of `file`. If the config does
-    /// not set a directory, returns the default directory of this user.
+    /// Returns the directories of the organism `name`, whose config is `file`. A relative path in
+    /// the config is resolved against the directory of `file`. If the config does not set a
+    /// directory, returns the default directory of this user.
     pub fn directories(
         &self,
         name: &str,
@@ -229,8 +229,8 @@ fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     }
 }
 
-/// Returns the table of a section, with the range of the section's name. Returns `None` if the
-/// section is missing. Also returns `None`, and reports a problem, if the section is not a table.
+/// Returns the table of a section, with the range of the section's name. If the section is missing,
+/// returns `None`. If the section is not a table, reports this and returns `None`.
 fn section<'t>(
     root: &'t TomlTable,
     section: &KnownSection,

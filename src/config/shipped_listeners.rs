@@ -20,9 +20,8 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
     folders.iter().filter_map(|folder| note(folder, directory)).collect()
 }
 
-/// Returns the directories that may contain the manifest of this member's listener, relative to the
-/// config. These are the directories of the listener's program and schemas, and the parents of
-/// these directories.
+/// Returns the directories that may contain the manifest of this member's listener: the directories
+/// of the listener's program and schemas, and their parents. The paths are relative to the config.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

@@ -14,8 +14,8 @@ pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
     /// Range of the section in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
-    /// Whether a payload of the section was left out because of a problem, which is already
-    /// reported. References to such a payload are not reported again.
+    /// Whether a payload was left out because of a problem, which is already reported. References
+    /// to such a payload are not reported as unknown.
     pub has_unread: bool,
 }
 
@@ -40,8 +40,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads the type of a single required element from `node`. If `node` declares a list, an optional
-/// type or an invalid type, reports this and returns `None`.
+/// Reads the type that `node` declares for a single required element. For a list, an optional type
+/// or an invalid type, reports a problem and returns `None`.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,
@@ -138,8 +138,8 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// Reads the type of the items of a list. If `items` is not exactly one valid type, reports
-    /// this and returns `None`.
+    /// Reads the type of the items of a list. `items` must be exactly one valid type. If not,
+    /// reports a problem and returns `None`.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

@@ -47,14 +47,13 @@ impl ConfigSource {
         &self.name
     }
 
-    /// Returns the source text with all ranges masked that may contain secrets. Error messages show
-    /// this text.
+    /// Returns the source text for error messages: the ranges that may contain secrets are masked.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }
 
-    /// Returns the unmasked text of a range. Must be used to find positions only, never in error
-    /// messages.
+    /// Returns the unmasked text of a range. Callers may use it to find positions, but must not
+    /// show it in error messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }
@@ -83,9 +82,8 @@ impl SourceRange {
         Self::new(source, 0..0)
     }
 
-    /// Makes the range from `column` to the end of `line`. The first line and the first column have
-    /// the number 1. If `column` is 0, the range begins at the first character of the line that is
-    /// not white space. If `line` is 0, the range is in the first line.
+    /// Makes the range from `column` to the end of `line`. Both are counted from 1. Column 0 stands
+    /// for the first character of the line that is not white space, and line 0 for the first line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;

@@ -44,8 +44,8 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
-/// Help text for a config that keeps the journal on a single server, but sets no durability. The
-/// text names both values of the setting, `synced` and `lazy`.
+/// Help text for a config that keeps the journal on a single server, but does not set the
+/// durability. Names both values of this setting: `synced` and `lazy`.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
@@ -141,9 +141,9 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the settings for the connections to NATS that do not serve the journal. Returns
-    /// `None` if the config names no servers, or if their settings are invalid. Reports no
-    /// problems, because [`Self::storage`] reports the same problems.
+    /// Returns the settings of the NATS connections that do not serve the journal. Returns `None`
+    /// if the config names no servers, or if the settings are invalid. Does not report invalid
+    /// settings, because [`Self::storage`] reports them.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
@@ -168,8 +168,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the credentials of the system account. The program needs these credentials to check
-    /// that the NATS servers sync each message to disk before they acknowledge the message.
+    /// Drops the credentials of the system account. With these, the program checks that the NATS
+    /// servers sync each message to disk before they acknowledge the message.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;
@@ -225,8 +225,8 @@ impl DeclaredStorage {
 }
 
 impl Config {
-    /// Returns a text that identifies the journal in error messages: the data directory, or the
-    /// stream with the directory of its projection.
+    /// Returns a text that identifies the journal in error messages: the data directory or, for a
+    /// journal on JetStream, the stream and the directory of its projection.
     pub fn journal_name(&self) -> String {
         match &self.storage {
             StorageConfig::Embedded => self.data.display().to_string(),

@@ -45,8 +45,8 @@ pub(super) fn problems(
     problems
 }
 
-/// Returns the last position at which errors are reported. An error after this position is only a
-/// consequence of the unclosed part.
+/// Returns the last position at which errors are reported. Errors after it are only consequences of
+/// `part`, which is not closed.
 const fn last_position(part: UnclosedPart) -> usize {
     match part {
         UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at) => at,
@@ -55,8 +55,8 @@ const fn last_position(part: UnclosedPart) -> usize {
     }
 }
 
-/// Returns the problem that a list, an inline table or a string of several lines is not closed.
-/// Returns `None` for a string of one line, which the parser reports itself.
+/// Makes the problem for an unclosed list, inline table or string of several lines. Returns `None`
+/// for a string of one line, because the parser reports it.
 fn unclosed_problem(source: &Arc<ConfigSource>, part: UnclosedPart) -> Option<ConfigProblem> {
     let (at, message, help) = match part {
         UnclosedPart::List(at) => (at, "this list is not closed", "write `]` after its last value"),
@@ -95,9 +95,9 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Finds the table header that applies to the position `start`: the last header up to the end of
-/// the line that contains `start`. Returns the start of the header's line, or `None` if there is no
-/// header.
+/// Finds the table header that applies to the position `start`. This is the last header in or
+/// before the line that contains `start`. Returns the start of the header's line, or `None` if
+/// there is no header.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

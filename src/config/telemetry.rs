@@ -111,8 +111,9 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that contain keys of the collector, whether or not spans are
-    /// exported. A listener gets such a variable only if its config requests the variable.
+    /// Returns the names of variables that contain keys of the collector. They are hidden from
+    /// listeners, even if no spans are exported. A listener gets such a variable only if its config
+    /// requests the variable.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);
@@ -184,7 +185,7 @@ impl DeclaredTelemetry {
     }
 }
 
-/// Whether a text is a valid header name (RFC 9110) that the exporter does not set itself.
+/// Whether a text is a valid header name (RFC 9110), and not one that the exporter sets itself.
 fn is_name(name: &str) -> bool {
     const OWN: [&str; 5] =
         ["host", "content-length", "content-type", "transfer-encoding", "connection"];

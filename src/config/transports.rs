@@ -1,7 +1,6 @@
-//! Checks that the payloads of agents fit their transports. JSON must be able to express the
-//! payloads of agents with native tool calls. Some agents can end a call with the plain text of a
-//! model's answer, or with a report in JSON. One of the final payloads of such an agent must be
-//! able to contain a text.
+//! Checks that the payloads of agents fit their transports. For native tool calls, JSON must be
+//! able to express the agent's payloads. If the agent can end a call with plain text or with a JSON
+//! report, one of its final payloads must be able to contain a text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The journals whose recorded threads a trial runs again, and whether the trial may call models.
 #[derive(Debug, Clone)]
 pub struct TrialSource {
-    /// Data directory of each journal that contains some of these threads.
+    /// Data directories of the journals with the recorded threads.
     pub journals: Vec<PathBuf>,
     /// Whether models on the network may answer prompts that have no recorded answer.
     pub asks_models: bool,

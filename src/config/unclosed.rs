@@ -1,6 +1,5 @@
-//! Finds the first list, inline table or string of a TOML text that has no end. The parser counts
-//! the following lines as a part of this list, table or string. The errors that it reports in these
-//! lines are only consequences of the missing end.
+//! Finds the first list, inline table or string of a TOML text that is not closed. The parser reads
+//! the lines after it as its content, and reports errors in them that are only consequences.
 
 /// Quotes of strings with several lines.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -12,10 +11,11 @@ pub(super) enum UnclosedPart {
     List(usize),
     /// An inline table that begins at this position.
     Table(usize),
-    /// A string of one line in a list or in an inline table. The position is the end of the line.
+    /// A string of one line that is not closed, within a list or an inline table. The position is
+    /// the end of the line.
     Text(usize),
-    /// A string of several lines in a list or in an inline table. The position is the beginning of
-    /// the string.
+    /// A string of several lines that is not closed, within a list or an inline table. The position
+    /// is the beginning of the string.
     LongText(usize),
 }
 
@@ -49,8 +49,8 @@ impl BracketScanner {
         self.open.last().copied()
     }
 
-    /// Scans a line, which begins at the position `start`. `text` is the text from this line on.
-    /// Returns an open part if the line shows that this part has no end.
+    /// Scans the line that begins at the position `start`. `text` is the text from this line on.
+    /// Returns an open part if the line shows that the part is never closed.
     fn scan_line(&mut self, line: &str, start: usize, text: &str) -> Option<UnclosedPart> {
         if self.quote.is_none() {
             if self.open.is_empty() && is_begun_by_bracket(line) {
@@ -98,8 +98,8 @@ impl BracketScanner {
         None
     }
 
-    /// Processes a bracket outside of strings. Returns the innermost open part if it is a list and
-    /// the bracket is `}`, or if it is an inline table and the bracket is `]`.
+    /// Processes a bracket outside of strings. If the bracket is the wrong one for the innermost
+    /// open part, such as `}` for a list, returns this part.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),
@@ -113,10 +113,10 @@ impl BracketScanner {
         None
     }
 
-    /// Whether the line shows that the innermost open part has no end. The header of a section
-    /// shows this. A setting also shows this in a list, unless the list does have an end: the
-    /// author has then left out the braces of an inline table. `text` is the text from this line
-    /// on.
+    /// Whether the line shows that the innermost open list or table is never closed. `text` is the
+    /// text from this line on. The header of a section shows this. Within a list, a setting also
+    /// shows this, unless a later line closes the list: then only the braces around the setting are
+    /// missing.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {

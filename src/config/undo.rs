@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located, TomlValue};
 
-/// How calls with one request payload are undone, as the config declares it. Names are not resolved
-/// yet.
+/// Rule for undoing the calls with one request payload, as the config declares it. Names are not
+/// resolved yet.
 pub(super) struct DeclaredUndo {
     /// Name of the request payload whose calls can be undone.
     pub request: Located<String>,

@@ -112,9 +112,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th variable in the string at `place`. If the source text does not
-/// contain the characters `${`, because they are written as TOML escapes, returns `place`, the
-/// range of the whole string.
+/// Returns the range of the `n`th variable in the string at `place`. If the source writes `${` as
+/// TOML escapes, the variable cannot be found. Then returns the whole `place`.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -10,10 +10,10 @@ use crate::nats;
 /// Variable that names the file with the passphrase of an operator's key.
 pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 
-/// Returns the names of variables that are hidden from listeners: variables with keys of models and
-/// of the collector, the password of NATS, secrets of clients, keys of operators, and overrides
-/// with private values. The list always contains [`PASSPHRASE_FILE`]. A listener gets a hidden
-/// variable only if the listener's own config section passes it on.
+/// Returns the names of variables that are hidden from listeners: keys of models and of the
+/// collector, the password of NATS, secrets of clients, keys of operators, and overrides with
+/// private values. Always includes [`PASSPHRASE_FILE`]. A listener gets such a variable only if its
+/// own config section passes the variable on.
 pub(super) fn withheld(
     sections: &DeclaredSections,
     models: &[ModelSpec],

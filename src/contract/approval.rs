@@ -54,8 +54,8 @@ fn danger(payload: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why an element of the payload needs approval; `None` if no element does. The
-/// root element may be rated harmless and still contain dangerous elements.
+/// Returns the reason why an element of the payload needs approval; `None` if no element does.
+/// Examines all elements, because a harmless root element may contain dangerous ones.
 fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
     let mut next: Vec<&Element> = vec![&root];

@@ -13,16 +13,16 @@ pub struct TreeLimits {
     /// Maximum number of levels of threads beneath the root thread.
     #[serde(rename = "depth")]
     pub depth: u32,
-    /// For each request of a client, the maximum number of child threads that one thread may open.
+    /// Maximum number of child threads that one thread may open for each request of a client.
     #[serde(rename = "children")]
     pub children: u32,
     #[serde(rename = "threads")]
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum number of consecutive failed rounds of one call. A round begins when the listener
-    /// answers a delivery, and contains all results that the listener receives next. A round has
-    /// failed if all of these results are failures.
+    /// Maximum number of consecutive failed rounds of one call. A round consists of the results
+    /// that the listener receives in one delivery. The round has failed if all of them are
+    /// failures.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
@@ -32,8 +32,8 @@ pub struct TreeLimits {
     /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Token limit of one request of a client; `None` if a request has no limit of its own. The
-    /// token limit of the whole tree applies in both cases.
+    /// Token limit of one request of a client, besides the token limit of the whole tree; `None` if
+    /// only the tree is limited.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ impl Budget {
         self.tokens.is_none() && self.money.is_none()
     }
 
-    /// Returns a budget with the smaller limit of both budgets, for tokens and for money.
+    /// Combines two budgets: takes the smaller limit for tokens, and the smaller limit for money.
     #[must_use]
     pub fn least(self, other: Self) -> Self {
         Self {

@@ -9,16 +9,15 @@ impl Contract {
     /// Whether the listener works on at most one call of a thread at a time. Other calls of the
     /// thread wait until the present call has ended.
     ///
-    /// In one case, the pump refuses a new call instead: if the present call waits for the sender
-    /// of the new call, directly or through further calls. Without the refusal, neither of the two
-    /// calls could ever end.
+    /// A new call is refused if the present call waits for the sender of the new call, directly or
+    /// through further calls. Otherwise, neither of the two calls could ever end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// Returns the names of the primitives that the listener may use. These are the primitives that
-    /// the config lists for the listener. If the config lists none, agents and workflows may use
-    /// every primitive that fits their role, and other listeners may use no primitive.
+    /// Returns the names of the primitives that the listener may use: those that the config lists
+    /// for it. If the config has no list, agents and workflows may use every primitive that fits
+    /// their role, and other listeners may use none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -44,19 +43,19 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Whether the listener is informed of every refusal of one of its payloads.
+    /// Whether the listener gets every refusal of its payloads.
     ///
-    /// If false, the listener is informed only of refusals on which it can act. The pump also
-    /// accepts or refuses each outcome of this listener as a whole: if the gate refuses one payload
-    /// of an outcome, the pump refuses all payloads of the outcome.
+    /// If false, the listener gets only refusals on which it can act. The pump also accepts or
+    /// refuses each outcome of this listener as a whole: if one payload of an outcome is refused,
+    /// all of them are.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
-    /// round begins when the listener answers, and contains the results that the listener receives
-    /// next. False for workflows: their rounds cannot fail without end, because each failed goal
-    /// ends a step of the workflow's run.
+    /// round consists of the results that the listener receives in one delivery. False for
+    /// workflows: their rounds cannot fail without end, because each failed goal ends a step of the
+    /// workflow's run.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -24,20 +24,20 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal. An agent that gets the goal may give tasks to the
-/// agent `to`, which takes a role in each task. The payload with the goal states this permission.
+/// The permission to delegate tasks of one goal to the agent `to`, which takes a role in each task.
+/// The payload that gives the goal to an agent states this permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal. This number includes delegations by agents that
-    /// work on a delegated task. `None` in the request of a delegated task, because the maximum of
-    /// the original goal applies to this task.
+    /// Maximum number of delegations for the goal, including those by agents that work on a
+    /// delegated task. `None` in the payload of a delegated task, because the maximum of the
+    /// original goal applies to this task.
     pub max: Option<u32>,
-    /// Number of levels of delegation that this request allows; at least 1. If the number is 1, a
-    /// delegated task cannot be delegated further.
+    /// Number of levels of delegation beneath the agent that gets this permission; at least 1. With
+    /// 1, a delegated task cannot be delegated further.
     pub depth: u32,
 }
 

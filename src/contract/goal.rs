@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only this program declares payloads in this namespace, or in a namespace
-/// that consists of this one, a `/` and a name.
+/// Namespace of workflows. Only this program declares payloads in this namespace, and in namespaces
+/// that begin with it and a `/`.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -50,8 +50,8 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
     given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
-/// Returns the name of the payload with which agents answer goals without a type. Agents whose
-/// config names no final payload end all of their calls with this payload.
+/// Returns the name of the payload with which agents answer goals without a type. An agent whose
+/// config names no final payload ends every call with this payload.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
@@ -161,9 +161,9 @@ impl Contract {
         names
     }
 
-    /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
-    /// if `sender` may not. Only clients may retry runs, and only while the workflow accepts
-    /// payloads. A workflow that accepts none continues its open runs, but refuses retries.
+    /// Returns the name of the payload with which `sender` may retry a run of this workflow.
+    /// Returns `None` if `sender` is not a client, or if the workflow accepts no payloads. Such a
+    /// workflow only continues its open runs.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -4,9 +4,8 @@
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;
 
-/// Adds the payload names of the declared peers to the vocabulary of `sender`. Adds nothing for a
-/// listener that is not a declared peer. The pump then refuses a payload for this listener as if
-/// the listener did not exist.
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. The pump refuses a
+/// payload for any other listener, as if that listener did not exist.
 pub(super) fn add_peers(
     names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,

@@ -43,8 +43,9 @@ impl Contract {
 }
 
 impl Contracts {
-    /// Returns the payloads with which `human` may answer this question: the answer that a workflow
-    /// declares for the question, or else the replies that the config declares for the person.
+    /// Returns the payloads with which `human` may answer this question. If a workflow declares an
+    /// answer to the question, returns only this answer. Otherwise, returns the replies that the
+    /// config declares for the person.
     pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
         let all = self.iter().flat_map(|contract| &contract.questions);
         let mut own = all.filter(|one| one.human == *human && one.question == *question);

@@ -68,8 +68,7 @@ pub struct DailyTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The last scheduled time before `latest`. `None` if `latest` is the only scheduled time that
-    /// has passed and is not handled yet.
+    /// The last scheduled time before `latest` that is not handled yet; `None` if there is none.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -161,8 +160,8 @@ impl DailyTime {
     }
 }
 
-/// Writes the times on one line. The pump records this line, and plans a schedule anew if its line
-/// differs from the recorded one.
+/// Writes the times on one line. The pump records this line. If the line differs from the recorded
+/// one, the pump plans the schedule anew.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -15,9 +15,9 @@ pub struct UndoRule {
     /// Name of the payload that undoes a completed call.
     #[serde(rename = "payload")]
     pub payload: PayloadName,
-    /// Child elements and attributes to fill in, in the payload that undoes the call. Each has a
-    /// name and an XPath expression over `request` and `reply`. The name is that of a child
-    /// element, or `@` and the name of an attribute.
+    /// Values to fill into the payload that undoes the call. Each has a name and an XPath
+    /// expression over `request` and `reply`. The name is that of a child element, or `@` and the
+    /// name of an attribute.
     #[serde(rename = "with")]
     pub with: Vec<(String, String)>,
 }

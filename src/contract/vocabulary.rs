@@ -62,8 +62,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes, from the calls in this vocabulary, each listener for which `is_kept` returns false.
-    /// Then removes each payload name for which no listener is left.
+    /// Removes each listener for which `is_kept` returns false from the calls in this vocabulary.
+    /// Then removes the payload names that no remaining listener accepts.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {
@@ -79,14 +79,14 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Returns the payloads that answer typed goals. An agent may send such a payload only if the
-    /// goal of its call names the payload as its answer.
+    /// Returns the payloads that answer typed goals. An agent may send such a payload only in a
+    /// call whose goal names the payload as the answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
     /// Returns the payloads with which an agent delegates tasks. The agent may send such a payload
-    /// only if the goal of its call names the payload for delegation.
+    /// only in a call whose goal permits delegation with it.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }
@@ -113,10 +113,9 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
     errors
 }
 
-/// Builds the vocabulary of one sender. First adds the names that do not depend on other listeners:
-/// primitives, notes, previews, the payloads that an agent accepts, and the payload that records a
-/// workflow's definition. Then adds the payload names of the sender's peers, and last the sender's
-/// replies.
+/// Builds the vocabulary of one sender. First adds the names that do not depend on other listeners,
+/// such as primitives and notes. Then adds the payload names of the sender's peers, and last the
+/// sender's replies.
 pub(super) fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -192,10 +191,9 @@ pub(super) fn vocabulary_of(
     Vocabulary { names, has_goals, typed_answers, delegates }
 }
 
-/// Returns an error for payload names of an agent that have the same local name. An agent may write
-/// a name without its namespace, so the local name must be unambiguous. Payloads that answer goals
-/// may share a local name, because only one of them is permitted in each call. The same holds for
-/// payloads that delegate tasks.
+/// Returns an error for payload names of an agent with the same local name, because the agent may
+/// write a name without its namespace. Payloads that answer goals may share a local name, because
+/// each call permits only one of them. The same holds for payloads that delegate tasks.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

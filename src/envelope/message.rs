@@ -28,7 +28,7 @@ impl Payload {
     }
 
     /// Creates a payload from the `bytes` that the journal stores for `digest`. Returns `None` if
-    /// the bytes do not match the digest. Accepts redacted bytes, which are all NUL.
+    /// the bytes neither match the digest nor are redacted. Redacted bytes are all NUL.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -53,9 +53,10 @@ impl Payload {
         self.len == 0
     }
 
-    /// Sets the bytes that the journal stores for this payload, and returns true. The bytes must
-    /// have the payload's length. They must also match the digest, or consist only of NULs, which
-    /// means that the payload was redacted. For any other bytes, returns false and changes nothing.
+    /// Sets the bytes that the journal stores for this payload, and returns true. Returns false and
+    /// changes nothing if `bytes` have another length than the payload, or do not match its digest.
+    /// Bytes that are all NUL need not match the digest, because they mean that the payload was
+    /// redacted.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
@@ -71,9 +72,8 @@ impl Payload {
         is_blank(&self.bytes)
     }
 
-    /// Whether the payload has its recorded bytes. The check computes a digest. Differs from
-    /// `!is_redacted()` for bytes that were not read from the journal: such a payload is neither
-    /// redacted nor intact.
+    /// Whether the payload has its recorded bytes. Computes a digest to check this. A payload whose
+    /// bytes were not read from the journal is neither intact nor redacted.
     pub fn is_intact(&self) -> bool {
         Digest::of(self.bytes.as_bytes()) == self.digest
     }
@@ -206,8 +206,8 @@ pub struct Message {
     /// for a client's request.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call in which the message is delivered; `None` for a message that belongs to no call. A
-    /// message that opens a call is delivered in that call, which has the message's own id.
+    /// Call in which the message is delivered; `None` if the message belongs to no call. A message
+    /// that opens a call is delivered in this call, whose id is the id of the message.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

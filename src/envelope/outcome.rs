@@ -13,8 +13,8 @@ pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects that concern the model's text as a whole, and not one of its payloads, such as a
-    /// cut-off text. The agent gets all of them in one `huh`, the core's error message.
+    /// Defects of the model's text as a whole, such as a missing end, but not of single payloads.
+    /// The agent gets all these defects in one `huh`, the core's error message.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. For each of them, the
@@ -32,18 +32,17 @@ pub struct Turn {
     /// further turns, or if this turn ended the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
-    /// Locations of the turn's payloads in the model's text. The pump copies them to the refusals
-    /// of these payloads, and does not record them with the turn.
+    /// Locations of the turn's payloads in the model's text. If a payload is refused, the pump
+    /// copies its location to the refusal. The locations are not recorded with the turn.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// Strings of the model request that are not in the thread, such as the system prompt. The
-    /// record of the turn does not contain these strings: the journal stores them apart from the
-    /// record, under the digest that [`Turn::note`] contains. `None` if the strings are not stored
-    /// for this turn.
+    /// Strings of the model request that are not in the thread, such as the system prompt. `None`
+    /// if they are not stored for this turn. The journal stores them apart from the turn's record,
+    /// under the digest in [`Turn::note`].
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// If this turn repeats a recorded turn in a fork: the position of that recorded turn in the
-    /// source of the fork. `None` if a model answered. This field is not recorded.
+    /// Position of the recorded turn that this turn repeats, in the source of a fork. `None` if a
+    /// model answered. This field is not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -83,7 +82,7 @@ pub struct BrokenPayload {
 pub struct RouteTry {
     #[serde(rename = "route")]
     pub route: String,
-    /// Reason for the failure in one word. The words are the same as in [`AttemptFailure::Model`].
+    /// Reason for the failure in one word, such as `timeout`, as in [`AttemptFailure::Model`].
     #[serde(rename = "reason")]
     pub reason: String,
 }
@@ -146,8 +145,8 @@ pub enum AttemptFailure {
         detail: String,
     },
     /// The handler's model stopped early, or its answer is unusable. The received part is charged.
-    /// Only older versions of the process that runs agents report this failure. Later versions
-    /// report [`AttemptFailure::Model`].
+    /// Only older versions of the agent host report this failure; later versions report
+    /// [`AttemptFailure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -177,8 +176,8 @@ pub enum AttemptFailure {
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget has too little left for the next model request. The handler must reserve the
-    /// maximum cost of each request before it sends the request. The attempt is not repeated.
+    /// A budget has too little left for the maximum cost of the next model request. The handler
+    /// must reserve this cost before it sends the request. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {

@@ -59,29 +59,27 @@ pub enum RefusalRule {
     /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// The answer names an attempt that was not handed over to the program that sends the answer,
-    /// or that this program has answered already.
+    /// The program that sends the answer did not get the attempt that the answer names, or has
+    /// already answered it.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// The client key of the submission is in use. A client sends the same key with each repetition
-    /// of a submission. There are two cases: an earlier submission with this key had another
-    /// payload, or an operator retries a submission after the client has already repeated it with
-    /// the same key.
+    /// The client key, by which the pump recognizes a repeated submission, is in use. Either an
+    /// earlier submission with this key had another payload, or an operator retries a submission
+    /// that the client has already repeated itself.
     #[serde(rename = "key-reused")]
     KeyReused,
-    /// The payload calls an agent in the sender's own thread. The agent's current call in this
-    /// thread already waits for the sender's call, directly or through other calls, so neither call
-    /// could end.
+    /// The payload calls an agent whose current call in this thread already waits for the sender's
+    /// call, directly or through other calls. Neither call could ever end.
     #[serde(rename = "cycle")]
     Cycle,
     /// The action in the model's text is incomplete or malformed.
     #[serde(rename = "malformed-action")]
     MalformedAction,
-    /// The model made a native tool call, or wrote an XML element with an end tag, under a name
-    /// that no action of the agent has.
+    /// The agent has no action of this name. The model used the name in a native tool call, or in
+    /// an XML element with an end tag.
     #[serde(rename = "unknown-action")]
     UnknownAction,
     /// The pump is shutting down.
@@ -162,9 +160,8 @@ impl RefusalRule {
         )
     }
 
-    /// Returns the refusal rule for a kind of defect in a model's text. `code` is the code of the
-    /// kind, such as `json-type`. The rule is the same whether the model writes its actions as XML
-    /// or as native tool calls.
+    /// Returns the refusal rule for a kind of defect in a model's text. `code` is the code of this
+    /// kind, such as `json-type`. XML and native tool calls have the same rules.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -223,8 +220,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. The description has no details if they
-    /// would reveal which listeners and names exist.
+    /// Description of the defect and of the expected form. Leaves out details that would reveal
+    /// which listeners and names exist.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -240,8 +237,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the payload passed the gate and the pump refused it later.
-    /// `None` if the gate refused the payload. The gate validates payloads.
+    /// Name of a payload that passed the gate, which validates payloads, and was refused later.
+    /// `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -261,14 +258,14 @@ impl Refusal {
         }
     }
 
-    /// Whether all refusals under this rule have the same text. Differences between their texts,
-    /// such as a quotation of the refused payload, would show which names exist.
+    /// Whether all refusals under this rule must have the same text. Any difference, such as a
+    /// quotation of the refused payload, would reveal which names exist.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
 
     /// Whether the refusal concerns the payload inside a primitive, such as the first request of a
-    /// `spawn-thread`, and not a whole payload of the outcome. The primitive itself was accepted.
+    /// `spawn-thread`. The primitive itself was accepted.
     pub fn is_of_inner_payload(&self) -> bool {
         // The pump states a place under these rules only in this case.
         let is_of_call =
@@ -282,8 +279,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload, for a payload that passed the gate before the pump
-    /// refused it. The gate validates payloads.
+    /// Adds the name of the refused payload. Used only for a payload that passed the gate, which
+    /// validates payloads, and was refused later.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -58,18 +58,18 @@ impl Spending {
     }
 }
 
-/// A request to reserve the maximum cost of the next request of a model call. The pump records the
-/// reservation before the model request is sent.
+/// A reservation of the maximum cost of the next request to a model. The pump records the
+/// reservation before the request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money of the attempt if this request is sent: the use of the attempt's
-    /// earlier requests, plus the maximum cost of this request.
+    /// Maximum tokens and money that the attempt will have used after this request: the use of its
+    /// earlier requests, plus the maximum cost of this one.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.
     pub counted: bool,
-    /// Number of this request in its attempt, counted from 1, or 0 if the sender does not number
-    /// its requests. By this number, the pump recognizes a reservation that arrives twice.
+    /// Number of this request in its attempt, counted from 1; 0 if the sender does not number its
+    /// requests. The pump uses the number to recognize a reservation that arrives twice.
     pub request: u32,
     /// Limit for requests on the route of this request; `None` if the config sets no such limit.
     pub route: Option<RouteLimit>,

@@ -1,8 +1,8 @@
 //! The XML text of envelopes and deliveries, as `schemas/envelope.xsd` defines it.
 //!
-//! The envelope binds the prefix `e`. A default namespace would change the meaning of unqualified
-//! names in a payload. Ids and names need no escaping, because their newtypes admit no character
-//! that XML would escape.
+//! The envelope uses the prefix `e`, because a default namespace would change the meaning of
+//! unqualified names in a payload. Ids and names need no escaping, because their types admit no
+//! character that XML would escape.
 
 use std::fmt::Write as _;
 use std::time::Duration;

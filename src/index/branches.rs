@@ -13,8 +13,8 @@ use super::{Error, IndexReader};
 pub struct ThreadBranch {
     pub thread: String,
     /// Phase of the thread: `running`, `idle`, `completed`, `failed` or `cancelled`. A root thread
-    /// may also be `draining`: it has ended, and calls in threads beneath it are still open. The
-    /// SQL view `thread` has the same values.
+    /// that has ended is `draining` while calls in threads beneath it are open. The SQL view
+    /// `thread` has the same values.
     pub status: String,
     pub opened_by: String,
     pub opened: Time,

@@ -1,5 +1,5 @@
-//! Finds the error message with which the pump's core ended a failed call, and the reply with which
-//! a workflow reported a failed run. Also reads the code and the text of these messages, which the
+//! Finds the messages that report failures: the core's error message that ended a call, and a
+//! workflow's reply about a failed run. Reads from these messages the code and the text that the
 //! index stores.
 
 use std::borrow::Cow;
@@ -69,9 +69,9 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Returns the reply in `record` with which a workflow reported that its run failed. The run must
-/// be the call `call` of a root thread. Returns `None` if the record has no such reply, or if the
-/// run is in a subthread: its failure is a result for the call that opened the subthread.
+/// Returns the reply in `record` with which a workflow reported the failure of the run `call`.
+/// Returns `None` if the record has no such reply, or if the run is in a subthread: its failure is
+/// a result for the call that opened the subthread.
 pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     let (_, messages) = record.result_of(call)?;
     messages.into_iter().find(|message| {
@@ -81,9 +81,9 @@ pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     })
 }
 
-/// Returns the code and the text of a failed run. The code is, for example, `timeout`; without a
-/// code, for example because the reply was redacted, it is the local name of the reply. The text
-/// consists of the goal that failed and the reason for the failure.
+/// Returns the code and the text of a failed run. The code is, for example, `timeout`. If the reply
+/// has no code, for example because it was redacted, the code is the reply's local name. The text
+/// contains the failed goal and the reason.
 pub fn run_fault(reply: &Message) -> (String, String) {
     let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
     let value = |name: &str| {

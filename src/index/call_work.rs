@@ -1,5 +1,5 @@
-//! Finds out how calls spent their time, for one page of a thread: in attempts, in model calls, and
-//! in waiting for people.
+//! Finds the periods of calls for one page of a thread: attempts, model calls, and waiting for
+//! people.
 
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
@@ -43,15 +43,15 @@ pub struct CallWork {
     pub failovers: u64,
     /// The kind of decision for which the call waits now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
-    /// Time since which the call has been queued: it is ready for its listener, but not handed over
-    /// to it. `None` if the call is not queued now. [`super::ListenerLoad::queued`] counts the
-    /// queued calls.
+    /// Time since which the call has been queued; `None` if it is not queued now. A queued call is
+    /// ready for its listener, but not handed over. [`super::ListenerLoad::queued`] counts queued
+    /// calls.
     pub queued_since: Option<Time>,
 }
 
 impl CallWork {
-    /// Returns the time since which the listener has worked on the call; `None` if the listener
-    /// does not work on the call now.
+    /// Returns the start of the listener's present work on the call; `None` if the listener does
+    /// not work on it now.
     pub fn with_listener_since(&self) -> Option<Time> {
         let open = |span: &&WorkSpan| span.kind == WorkKind::Work && span.end.is_none();
         self.spans.iter().find(open).map(|span| span.begin)
@@ -63,8 +63,8 @@ impl CallWork {
 pub struct TurnWork {
     /// Id of the note that records the turn.
     pub note: MessageId,
-    /// Position of the record of the turn. This record contains the note, and opens the calls that
-    /// the model made in the turn.
+    /// Position of the turn's record. This record contains the note, and opens the calls that the
+    /// model made in the turn.
     pub position: Position,
     /// Number of the turn in its thread, counted from 1.
     pub number: u64,
@@ -84,7 +84,7 @@ pub struct WorkSpan {
 }
 
 /// The activity of a call during a period. A period of [`WorkKind::Model`] lies within a period of
-/// [`WorkKind::Work`], because the agent works while its model answers.
+/// [`WorkKind::Work`], because the call is with the agent while the model answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
     /// The call is ready for its listener, but not handed over to it yet.
@@ -114,17 +114,17 @@ struct MessageWindow {
     thread: i64,
     from_seq: i64,
     end_seq: i64,
-    /// Position of the first message in the window; 0 if `from_seq` is 0.
+    /// Position of the first message in the window; 0 if the window begins at sequence number 0.
     from: i64,
     /// Position of the first message after the window.
     end: i64,
 }
 
 impl IndexReader {
-    /// Returns the calls that concern a range of a thread's messages: each call that a message of
-    /// the range opened, and each call in which a message of the range is delivered. Each call
-    /// contains only its work within the range. The range begins at the sequence number `from_seq`.
-    /// It ends before `end_seq`, or after the last message if `end_seq` is `None`.
+    /// Returns the calls that concern a range of a thread's messages: those that a message of the
+    /// range opened, and those in which a message of the range is delivered. Each call contains
+    /// only its work within the range. The range begins at the sequence number `from_seq`. It ends
+    /// before `end_seq`, or with the last message if `end_seq` is `None`.
     ///
     /// # Errors
     ///
@@ -213,9 +213,8 @@ impl IndexReader {
         Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
     }
 
-    /// Adds the attempts of a call. Before each attempt, adds the time during which the call was
-    /// queued. Leaves out deliveries that no listener accepted, because the call stays queued
-    /// during such a delivery.
+    /// Adds the attempts of a call, and before each attempt the time for which the call was queued.
+    /// Leaves out deliveries that no listener accepted, because the call stays queued during these.
     fn add_attempts(
         &self,
         call: i64,

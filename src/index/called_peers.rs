@@ -20,9 +20,9 @@ pub struct CalledPeer {
 /// are from the index's table of names.
 type PeerNumbers = (i64, i64);
 
-/// Counts of the calls in an index, by caller and listener. The next count need not read the same
-/// rows again: it continues after the last counted row. This is possible because the rows of calls
-/// are numbered in the order of the journal, and the caller and listener of a row never change.
+/// Counts of the calls in an index, by caller and listener. A later count continues after the last
+/// counted row: the rows of calls are numbered in the order of the journal, and the caller and the
+/// listener of a row never change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CountedCalls {
     calls: BTreeMap<PeerNumbers, u64>,
@@ -39,8 +39,8 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the number of calls from each caller to each listener that it called. Reads the open
-    /// calls, and the calls that `counted` does not contain yet. Adds the latter to `counted`.
+    /// Returns the number of calls from each caller to each listener that it called. First adds the
+    /// calls that `counted` does not contain yet. Reads only these calls and the open calls.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;

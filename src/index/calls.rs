@@ -51,17 +51,16 @@ pub struct CallRow {
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
-    /// Whether the wait of the call ends when `all` of the results and timers that it waits for
-    /// have come, or when `any` of them has come. `None` if the call does not wait for results of
-    /// other threads or for timers.
+    /// Whether `all` or `any` of the results and timers that the call waits for must come to end
+    /// its wait. `None` if it waits for no results of other threads and no timers.
     pub waits: Option<&'static str>,
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Number of a name in the index's table of names: the code of the error that ended the call
-    /// or, if the error has no code, the local name of the error's payload. Also the code of a
-    /// failed workflow run that a client began, although its call has completed with a reply.
-    /// `None` if no error ended the call.
+    /// The code of the error that ended the call, as a number from the index's table of names. For
+    /// an error without a code, the number of the local name of its payload. Also set for a failed
+    /// workflow run that a client began, although its call completed with a reply. `None` if no
+    /// error ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -71,8 +70,8 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Index rows in memory: the rows of open calls, and the rows of calls, attempts and periods of
-/// waiting that ended since the last flush.
+/// Index rows in memory: open calls, and all calls, attempts and periods of waiting that ended
+/// since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -109,7 +108,8 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Stores which results of other threads and of timers a call waits for; `None` ends the wait.
+    /// Begins the wait of a call for all or for any of its awaited results and timers; `None` ends
+    /// the wait.
     pub fn set_wait(&mut self, id: CallId, until: Option<WaitFor>) -> rusqlite::Result<()> {
         if let Some(call) = self.get(id)? {
             call.waits = until.map(|until| match until {
@@ -120,7 +120,7 @@ impl<'d> CallRows<'d> {
         Ok(())
     }
 
-    /// Ends the open attempt of a call. Does nothing if `attempt` is set and is not the open
+    /// Ends the open attempt of a call. If `attempt` is set, does nothing unless it is the open
     /// attempt.
     pub fn end_delivery(
         &mut self,

@@ -41,8 +41,8 @@ pub struct IndexWriter<'d> {
     reads_ahead: bool,
     /// How the full-text table merges its segments; `None` before the first record.
     merges: Option<WordMerges>,
-    /// Whether segments of the full-text table may still have to be merged. No segments are merged
-    /// while the index is far behind its journal.
+    /// Whether some merges of the full-text table may still be due. They are left out while the
+    /// index is far behind its journal.
     owes_merges: bool,
 }
 
@@ -142,9 +142,9 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets how the full-text table merges its segments while rows are added. Does nothing if this
-    /// table is not in the database of the index. While the index is far behind its journal, no
-    /// segments are merged, because the merges would be a tenth of the work of catching up.
+    /// Sets how the full-text table merges its segments while rows are added. While the index is
+    /// far behind its journal, none are merged, because that would be a tenth of the work of
+    /// catching up. Does nothing if this table is not in the database of the index.
     fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
         if is_beside && self.merges.replace(merges) != Some(merges) {
@@ -154,9 +154,9 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Continues the merges of the full-text table that were left out while the index was far
-    /// behind its journal. Each call does a part of the merges, in a transaction of its own, so
-    /// that no later commit has to do all of them at once.
+    /// Does a part of the merges of the full-text table that were left out while the index was far
+    /// behind its journal. Each part has a transaction of its own, so that no later commit has to
+    /// do all merges at once.
     pub fn merge_some(&mut self) -> Result<(), Error> {
         if self.owes_merges && self.merges == Some(WordMerges::Live) {
             self.owes_merges = word_merges::merge_some(self.db).map_err(failed(self.path))?;
@@ -220,7 +220,7 @@ impl<'d> IndexWriter<'d> {
     }
 
     /// Returns an error if the record `sealed` redacts payloads whose words are in the index. The
-    /// index must then be made again, because its file must not keep these words.
+    /// index must then be rebuilt, because its file must not keep these words.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -292,12 +292,11 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new
-/// index.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one:
+/// for a long journal with the records up to `last`, for a short journal without records.
 ///
-/// For a long journal, builds the new index with the records up to `last`. For a short journal,
-/// makes an empty index, to which the caller adds the records. Returns `None` if the build was
-/// stopped, because `next` returned `None` or `is_stopped` returned true.
+/// Returns `None` if the build was stopped, because `next` returned `None` or `is_stopped` returned
+/// true.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

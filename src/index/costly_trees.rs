@@ -60,10 +60,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges of trees in which a query searches for the costliest trees. If `filter`
-    /// has time limits and they select few trees, returns the ranges of these trees. Otherwise,
-    /// returns one range with all trees that have a cost, the costliest first. In this range, the
-    /// query can end as soon as it has found enough trees that match.
+    /// Returns the ranges of trees in which a query searches for the costliest trees: the trees
+    /// within the time limits of `filter` if these limits select few trees, and otherwise all trees
+    /// with a cost, the costliest first. In the second case, the query can end as soon as it has
+    /// enough matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Ratio between the bounds of a bucket. A percentile is reported as the middle of a bucket, so its
-/// error is at most 2 %.
+/// Ratio between the upper and the lower bound of a bucket. A percentile is reported as the middle
+/// of a bucket, so its error is at most 2 %.
 const BUCKET_RATIO: f64 = 1.04;
 
 /// Number of the last bucket, for the longest durations.

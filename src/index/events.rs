@@ -7,12 +7,11 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the argument `thread` for [`count`]: the thread that the input of `record` concerns. The
-/// result is the thread's number in the index, or `None` if the input names no known thread or
-/// call.
+/// Returns the argument `thread` for [`count`]: the number of the thread that the input of `record`
+/// concerns. Returns `None` if the input names no known thread or call.
 ///
-/// The caller must call this function before it applies the state changes in `record.facts`,
-/// because these changes may close the call whose thread is returned.
+/// Must be called before the state changes in `record.facts` are applied, because these changes may
+/// close the call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -31,9 +30,11 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the timeline entries of a record. An entry about a certain thread, such as a message,
-/// counts for this thread. A refusal without a thread counts for the root of the tree. Every other
-/// entry counts for `thread`, or for the root of the tree if `thread` is `None`.
+/// Counts the timeline entries of a record, each for one thread:
+///
+/// - an entry about a certain thread, such as a message: for this thread
+/// - a refusal without a thread: for the root of the tree
+/// - any other entry: for `thread`, or for the root of the tree if `thread` is `None`
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,

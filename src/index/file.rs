@@ -22,9 +22,8 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of the file that requests a rebuild of a damaged index. The name of this file consists of
-/// the name of the index file and the suffix. A reader creates the file, and the writer then
-/// rebuilds the index.
+/// Suffix of the file that requests a rebuild of a damaged index. It follows the name of the index
+/// file. A reader creates the file, and the writer then rebuilds the index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The lock that gives this process the right to write the index. The operating system releases the
@@ -253,8 +252,7 @@ pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error>
     Ok(record.is_some_and(|record| record.hash.to_string() == end.hash))
 }
 
-/// Metadata of a file at one moment. If the file is written later, its metadata at that later time
-/// differ from this value.
+/// Metadata of a file at one moment. Each write to the file changes its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
     inode: u64,
@@ -271,14 +269,13 @@ impl FileState {
     }
 }
 
-/// For each small index file whose structure was found sound: the size and other metadata that the
-/// file had at the last check. While a file has the same metadata, a page of the web view need not
-/// check it again.
+/// Metadata of each small index file, such as its size, from the last check that found its
+/// structure sound. While a file has the same metadata, a page of the web view need not check it
+/// again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Whether the structure of a small index is sound. If the last check found the structure sound and
-/// the file has not changed since, does not check again. A larger index counts as sound without a
-/// check.
+/// Whether the structure of an index is sound. Checks only small indexes, and only if the file has
+/// changed since the last check that found it sound. A large index counts as sound.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -361,10 +358,9 @@ fn remove_logs(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the progress of a first build of the index at `path` into the lock file. `progress`
-/// contains the last record that was read, and the last record to read. If `progress` is `None`,
-/// removes the noted progress. Returns no error, because the progress is only shown by processes
-/// that wait for the index.
+/// Writes the progress of a first build of the index at `path` into the lock file: the last record
+/// that was read, and the last record to read. If `progress` is `None`, removes the noted progress.
+/// Ignores errors, because processes that wait for the index only show the progress.
 pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
     let text = progress.map_or_else(String::new, |[reached, last]| format!("{reached} {last}"));
     if let Err(error) = std::fs::write(path.with_file_name(INDEX_LOCK), text) {

@@ -33,15 +33,15 @@ pub enum BuildEnd {
 }
 
 /// Tables whose SQL indexes are made after all rows are written. Other tables have their SQL
-/// indexes from the beginning, because they stay small, or because the build itself looks up rows
-/// by these indexes.
+/// indexes from the beginning, because they stay small, or because the build uses these indexes.
 const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
-/// Builds the index of `journal` at `path`, up to the record at `last`. Calls `next` with each
-/// position that the build has reached. The caller can stop the build in two ways: while records
-/// are read, `next` returns `None`; after the last record, `is_stopped` returns true. The caller
-/// must hold the lock of the index.
+/// Builds the index of `journal` at `path`, up to the record at `last`. The caller must hold the
+/// lock of the index.
+///
+/// While records are read, calls `next` with each position that it has reached, and stops if `next`
+/// returns `None`. After the last record, stops when `is_stopped` returns true.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
@@ -110,9 +110,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work`, which sorts and merges millions of rows, on another OS thread. When
-/// `is_stopped` returns true, interrupts the SQL statements in both databases of the build, because
-/// the work may take longer than the caller can wait.
+/// Runs `work` on another OS thread. When `is_stopped` returns true, interrupts the SQL statements
+/// in both databases of the build. The work sorts and merges millions of rows, which may take
+/// longer than the caller can wait.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],
@@ -171,9 +171,11 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
 type OpenBuild = (Connection, (Connection, i64));
 
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
-/// the build must begin anew. That is so if a database is missing or damaged, if the two databases
-/// end with different messages or refusals, or if the build has another format or belongs to
-/// another journal.
+/// the build must begin anew:
+///
+/// - a database is missing or damaged
+/// - the two databases end with different messages or refusals
+/// - the build has another format, or belongs to another journal
 fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<OpenBuild>, Error> {
     if !rows.exists() || !words.exists() {
         return Ok(None);
@@ -216,10 +218,9 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes, and then completes the column `cause` of the messages. A complete row
-/// contains the number of the message's cause. If this number was not known when the row was
-/// written, the row contains the id of the cause. This function replaces each such id by the
-/// number.
+/// Makes the SQL indexes. Then completes the column `cause` of the messages: replaces the id of a
+/// cause by the cause's number. Rows contain the id if the number was not known when the row was
+/// written.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

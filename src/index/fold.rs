@@ -37,7 +37,7 @@ pub struct IndexFold<'d> {
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
     pub(super) words: WordTable,
-    /// Words of the present record's messages and refusals, without those that were already added.
+    /// Words of those messages and refusals of the present record that are still to be added.
     texts: std::vec::IntoIter<String>,
     /// Number of the newest message or refusal in the index.
     last: i64,
@@ -447,8 +447,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the failure of a workflow's run that a client began. `reply` reports the failure. The
-    /// call has completed with this reply, but its thread counts as failed.
+    /// Adds the failure of a workflow's run that a client began. The run's call has completed with
+    /// `reply`, which reports the failure, but the thread of the call counts as failed.
     fn add_failed_run(
         &mut self,
         record: &Record,
@@ -468,9 +468,9 @@ impl<'d> IndexFold<'d> {
         self.count_error(record, thread)
     }
 
-    /// Adds the next text of the record to the full-text table. The text contains the words of the
-    /// message or refusal with the number `n`. If `thread` is set, also adds the word that stands
-    /// for the tree of this thread.
+    /// Adds the next text of the record to the full-text table: the words of the message or refusal
+    /// with the number `n`. If `thread` is set, also adds the word that stands for the tree of this
+    /// thread.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {
@@ -550,8 +550,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call `id` failed in `record`. In that case, the index counts the
-/// failed attempt and the end of the call as one failure.
+/// Whether an attempt of the call `id` failed in `record`. If so, the index counts this failure and
+/// the end of the call as one failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

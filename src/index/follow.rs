@@ -20,8 +20,8 @@ use super::catch_up::{IndexWriter, open_or_build};
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 use super::word_thread::WordTable;
 
-/// Function that receives the position up to which the index is complete, and returns the position
-/// that the writer of the index must reach next. `None` ends the writer's session.
+/// Function that returns the next position that the writer of the index must reach; `None` ends the
+/// writer's session. The function's argument is the position up to which the index is complete.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
 /// Result of an attempt to keep an index up to date with its journal.
@@ -32,17 +32,18 @@ pub enum FollowResult {
     Busy,
 }
 
-/// Reason for which a session stops writing records to the index file that it has open.
+/// Reason why a session stops writing to the index file that it has open.
 enum RoundsEnd {
     Ended,
     /// The file was deleted or replaced, or a reader found it damaged.
     Unusable,
 }
 
-/// Brings the index of the journal in `data` up to each position that `next` returns. If another
-/// process writes the index, first waits until that process has finished: at most for a short time,
-/// and only until `is_stopped` returns true. Rebuilds the index if it is deleted or damaged while
-/// this function runs.
+/// Brings the index of the journal in `data` up to each position that `next` returns. Rebuilds the
+/// index if it is deleted or damaged meanwhile.
+///
+/// If another process writes the index, first waits a short time for that process, or until
+/// `is_stopped` returns true.
 ///
 /// # Errors
 ///
@@ -131,8 +132,8 @@ fn write_rounds(
     }
 }
 
-/// The distance of an index from the end of its journal. If the distance is large, the writer of
-/// the index may use more memory.
+/// The distance of an index from the end of its journal. With a large distance, the writer of the
+/// index may use more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// The index lacks only the newest records. Small caches suffice, and leave memory for the
@@ -161,9 +162,9 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`], because
-    /// the index then lacks few records, and reading them takes less time than writing their rows.
-    /// So a queue would only take memory.
+    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: few
+    /// records are missing then, and reading them takes less time than writing their rows, so a
+    /// queue would only take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }

@@ -149,7 +149,7 @@ pub struct TurnUsage {
     pub tokens_in: i64,
     pub tokens_out: i64,
     pub cost_nano: i64,
-    /// `None` if the note of the turn was redacted.
+    /// Microseconds that the model took; `None` if the note of the turn was redacted.
     pub latency: Option<i64>,
 }
 
@@ -171,9 +171,9 @@ impl<'d> HourRows<'d> {
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Adds `count` refusals to the totals of the hour that contains `time`. For a single refusal
-    /// with a row, `n` is the number of this row. If the record states only how many refusals there
-    /// were, the refusals have no rows, and `n` is `None`.
+    /// Adds `count` refusals to the totals of the hour that contains `time`. `n` is the row number
+    /// of a single refusal. It is `None` if the record states only the number of refusals, because
+    /// these have no rows.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {
@@ -302,8 +302,8 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads the totals of all hours in `hours`. Calls `take` with an hour, names, and a part of the
-/// totals of that hour for these names. `take` must add up all parts with the same hour and names.
+/// Reads the totals of all hours in `hours`. Passes them to `take` in parts, each with its hour and
+/// its names. `take` must add up all parts with the same hour and names.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

@@ -7,16 +7,16 @@ use crate::limits;
 use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
-/// SQL condition: the call `c` is ready for its listener, but not handed over to it. A ready call
-/// is open, waits neither for a person nor for the answer of another open call, and has an
-/// undelivered message. If the call waits for threads beneath it or for timers, an undelivered
-/// message must be the result of such a thread or a fired timer. If the call waits for all of them,
-/// no call beneath its thread may be open. The condition searches only the newest 1,000 messages of
-/// the thread for an undelivered message.
+/// SQL condition: the call `c` is ready for its listener, but not handed over to it. Such a call is
+/// open and has an undelivered message. It waits neither for a person nor for another open call.
 ///
-/// The condition is too wide in one case. If a call waits for all of several results, and one of
-/// them is a timer, the condition may hold before this timer has fired, because the index does not
-/// store timers.
+/// If the call waits for threads beneath it or for timers, the undelivered message must be the
+/// result of such a thread or a fired timer. If it waits for all of them, no call beneath its
+/// thread may be open.
+///
+/// Only the newest 1,000 messages of the thread are searched for an undelivered message. The index
+/// does not store timers. So for a call that waits for all of several results, the condition may
+/// hold before one of its timers has fired.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
@@ -44,9 +44,9 @@ pub struct ListenerLoad {
     pub queued: u64,
     /// Time at which the first of the queued calls became ready; `None` for an empty queue.
     pub queued_since: Option<Time>,
-    /// Number of the listener's failures in the whole journal: failed attempts and failed calls. If
-    /// a call failed with its attempt, both together count as one failure. A call that a person
-    /// denied does not count.
+    /// Number of the listener's failures in the whole journal: failed attempts and failed calls. A
+    /// failed attempt that also ended its call counts once. A call that a person denied does not
+    /// count.
     pub errors: u64,
 }
 
@@ -62,8 +62,8 @@ pub struct ListedRefusal {
 }
 
 impl IndexReader {
-    /// Returns the load of each listener. Counts the messages since `since`, but at most the newest
-    /// [`limits::WEB_RATE_MESSAGES`]. If there are more messages than that, the second value is the
+    /// Returns the load of each listener. Counts the messages since `since`, but only the newest
+    /// [`limits::WEB_RATE_MESSAGES`]. If this limit leaves out messages, the second value is the
     /// time of the oldest counted message; otherwise, it is `None`.
     ///
     /// # Errors

@@ -221,9 +221,8 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
-/// SQL condition: a listener has received the message `m` in a delivery, and has not answered the
-/// delivery yet. A delivery contains those messages of its call that were on record at the
-/// hand-over.
+/// SQL condition: the message `m` is in a delivery that a listener has received and not answered
+/// yet. A delivery contains those messages of its call that were on record at the hand-over.
 pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
      FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
      CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";
@@ -279,10 +278,9 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the earliest call in the chain of causes that leads to the message `of`. This call
-    /// is usually the request of a client. It may also be the message `of` itself. Returns `None`
-    /// if the chain has no call, if the index does not have the message, or if the chain has
-    /// [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest call in the chain of causes of the message `of`, usually the request of
+    /// a client. The chain includes `of` itself. Returns `None` if the chain has no call, if the
+    /// index does not have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
@@ -298,10 +296,10 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Follows the chain of causes from the message `of` back to its beginning. Returns the
-    /// earliest message of the chain for which the SQL `condition` holds; this may be `of` itself.
-    /// In the condition, `k` stands for a message of the chain. Returns `None` if the condition
-    /// holds for no message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest message in the chain of causes of the message `of` for which the SQL
+    /// `condition` holds. The chain includes `of` itself. In the condition, `k` stands for a
+    /// message of the chain. Returns `None` if the condition holds for no message, or if the chain
+    /// has [`limits::CAUSES_MAX`] causes or more.
     fn first_cause(
         &self,
         of: MessageId,
@@ -324,8 +322,8 @@ impl IndexReader {
     }
 
     /// Returns the messages that the message `of` caused, and the number of all such messages. If
-    /// there are more than `limit`, returns only `limit` of them: half of these are the first, and
-    /// half are the last ones.
+    /// there are more than `limit`, returns only the first `limit / 2` and the last `limit / 2` of
+    /// them.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -352,8 +350,8 @@ impl IndexReader {
         Ok((messages, count))
     }
 
-    /// Returns the previews of a call that waits for an approval. A preview is a note named `name`,
-    /// caused by `of`, which is the message that opened the call.
+    /// Returns the previews of the call that the message `of` opened. A preview is a note named
+    /// `name` that `of` caused.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = message_sql(
             "WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
@@ -414,8 +412,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the periods in which a call waits or waited for a person. The call is the one that
-    /// the message `of` opened. Returns an empty list if `of` opened no call.
+    /// Returns the periods in which the call that the message `of` opened waits or waited for a
+    /// person. Empty if `of` opened no call.
     pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
         let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
                    FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";
@@ -432,10 +430,11 @@ impl IndexReader {
         })
     }
 
-    /// Returns people's decisions about a message, in the order of the journal: the position of
-    /// each decision, and whether the organism carried it out. If there are more than
-    /// [`limits::MESSAGE_ROWS_MAX`] decisions, leaves out the oldest of those that the organism did
-    /// not carry out. The second value is the number of all decisions, without this limit.
+    /// Returns people's decisions about a message, and the number of all of them. Each decision has
+    /// its position, and whether the organism carried it out.
+    ///
+    /// The list is in the order of the journal. It contains at most [`limits::MESSAGE_ROWS_MAX`]
+    /// decisions: the oldest that the organism did not carry out are left out first.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let made = "FROM action_row WHERE message = ?1 \
@@ -451,9 +450,9 @@ impl IndexReader {
         Ok((decisions, count.first().copied().unwrap_or_default()))
     }
 
-    /// Finds the refused payloads that belong to the call that the message `of` opened. Returns the
-    /// positions of the first [`limits::MESSAGE_ROWS_MAX`] records with such refusals, and the
-    /// number of all these refusals.
+    /// Returns the positions of the records with refused payloads of the call that the message `of`
+    /// opened, at most [`limits::MESSAGE_ROWS_MAX`]. The second value is the number of all these
+    /// refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
@@ -490,7 +489,7 @@ impl IndexReader {
 }
 
 /// Converts a number that a person may choose, such as a limit, to a parameter of SQL. A number
-/// above the range of SQLite becomes the highest number of SQLite.
+/// that is too large for SQLite becomes the largest one that SQLite has.
 pub(super) fn sql_number(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

@@ -104,16 +104,15 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` contains the last record that the other
-    /// process has read, and the last record that it must read. `progress` is `None` if the other
-    /// process does not report these two records.
+    /// Another process is making the index. `progress` contains the last record that it has read,
+    /// and the last record that it must read; `None` if it does not report them.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
-    /// The SQL statement, the words or a number that a person entered is wrong, or the statement is
-    /// not permitted.
+    /// A text that a person entered is wrong: the SQL statement, the words, or a number. Or the SQL
+    /// statement is not permitted.
     #[error("{detail}")]
     Query { detail: String },
     /// The SQL statement that a person entered took too long.

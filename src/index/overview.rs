@@ -8,26 +8,27 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// SQL condition: the error `e` records that a person denied a call. A denial is not a failure. Two
-/// other errors have the same kind, and the condition excludes both: the error for an operation
-/// that NATS denied has no call, and the call of an expired approval has no accepted refusal.
+/// SQL condition: the error `e` records that a person denied a call, which is not a failure.
+/// Excludes two other errors of the same kind: an operation that NATS denied, whose error has no
+/// call, and an expired approval, whose call has no accepted refusal.
 pub(super) const IS_DENIAL: &str = "e.call IS NOT NULL \
      AND e.kind IS (SELECT n FROM name WHERE text = 'denied') \
      AND EXISTS (SELECT 1 FROM action_row d WHERE d.message = e.call AND d.action = 'refuse' \
      AND d.accepted)";
 
-/// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, one
-/// record contains two errors: one for the attempt, and one for the call. Only the first of the two
+/// SQL condition: the error `e` counts as a failure. A failed attempt that also ended its call has
+/// two errors in one record, for the attempt and for the call. Only the error of the attempt
 /// counts.
 pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
 
-/// Returns the SQL query for the reason of a thread's last failure. The reason consists of the name
-/// of the fault and the fault's details. Details of more than `chars` characters are cut, and `…`
-/// marks the cut. Only calls that a client or another thread opened count. `thread` is an SQL
-/// expression for the number of the thread. The query looks at the newest 100 failed calls. The
-/// call of a failed workflow run has completed, but has a fault.
+/// Returns the SQL query for the reason of a thread's last failure: the name of the fault and its
+/// details. Details of more than `chars` characters are cut, and end with `…`. `thread` is an SQL
+/// expression for the number of the thread.
+///
+/// The query looks at the newest 100 failed calls that a client or another thread opened. Failed
+/// workflow runs are among them: their calls have completed, but have a fault.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || CASE WHEN length(e.detail) > {chars} \
@@ -86,8 +87,8 @@ pub struct ErrorCount {
 }
 
 impl IndexReader {
-    /// Returns the newest failures, up to `limit`. An attempt and the call that failed with it are
-    /// one failure.
+    /// Returns the newest failures, up to `limit`. A failed attempt that also ended its call is one
+    /// failure.
     pub fn newest_errors(&self, limit: usize) -> Result<Vec<ListedError>, Error> {
         let sql = format!(
             "SELECT e.position, e.time, t.id, e.call, l.text, k.text, e.detail \

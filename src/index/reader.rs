@@ -31,8 +31,8 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the position of the journal's last record at the time when the present query began.
-    /// A reader can serve several queries, one after another.
+    /// Returns the position that the journal's last record had when the present query of this
+    /// reader began.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -49,8 +49,8 @@ impl IndexReader {
     }
 
     /// Whether the paths of the journal and the index still lead to the files that this reader has
-    /// open. False if an operator has restored the journal since the reader was opened, or if a
-    /// damaged index was rebuilt in a new file.
+    /// open. False after an operator has restored the journal, or after a damaged index was rebuilt
+    /// in a new file.
     pub(super) fn has_present_files(&self) -> bool {
         self.files.iter().all(Option::is_some) && self.files == files(&self.path, &self.journal)
     }
@@ -106,9 +106,8 @@ pub(super) struct ReaderSource {
 }
 
 impl ReaderSource {
-    /// Opens a reader of the index as the index is now, without bringing it up to date. Returns
-    /// `None` if a file cannot be opened, or if a file was replaced since the first reader opened
-    /// it.
+    /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
+    /// cannot be opened, or is not the file that the first reader has open.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;
@@ -118,9 +117,11 @@ impl ReaderSource {
 }
 
 /// Answers a query from the index of the journal in `data`. First brings the index up to date, or
-/// rebuilds a damaged index. If another process is writing the index, waits for it: at most
-/// [`limits::INDEX_NEAR_WAIT`] if the index lacks few records, and otherwise at most
-/// [`limits::INDEX_WAIT`]. Then answers from the records that the index has.
+/// rebuilds a damaged index.
+///
+/// If another process writes the index, waits until the index is complete, and then answers from
+/// the records that it has. Waits at most [`limits::INDEX_NEAR_WAIT`] if the index lacks few
+/// records, and at most [`limits::INDEX_WAIT`] if it lacks many.
 ///
 /// # Errors
 ///
@@ -141,9 +142,9 @@ pub fn read<T>(
     }
 }
 
-/// If the index is up to date or lacks only few records, answers a query from the index as [`read`]
-/// does. Otherwise, or if the index is unusable, returns `None`. The caller must then read the
-/// journal, which is faster than adding many records to the index.
+/// Answers a query as [`read`] does, but only if the index is usable and lacks at most a few
+/// records. Otherwise, returns `None`. The caller must then read the journal, which is faster than
+/// adding many records to the index.
 pub fn read_if_current<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -158,10 +159,9 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Opens the index if it is up to date, or if a short update can complete it. Also opens an
-/// incomplete index in two cases: another process is writing it, or this process may not write in
-/// the directory of the index. Otherwise, returns `None`; the caller must then make or update the
-/// index.
+/// Opens the index if it is complete or lacks few records. Opens any index if another process
+/// writes it, or if this process may not write in its directory. Otherwise, returns `None`; the
+/// caller must then make or update the index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
@@ -298,9 +298,9 @@ fn lacks_few(known: Position, last: Position) -> bool {
     last.0.saturating_sub(known.0) <= limits::INDEX_NEAR_RECORDS
 }
 
-/// Whether an index is complete up to `last`. A waiting reader calls this function every few
-/// milliseconds, so it opens no file. If the writer replaces the index file during the wait, `db`
-/// still refers to the old file, so the reader waits until its time limit.
+/// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
+/// function every few milliseconds. If the writer replaces the index file meanwhile, `db` still
+/// refers to the old file, so the reader waits until its time limit.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }

@@ -1,6 +1,6 @@
-//! Collects the words of the messages and refusals that a record adds to the index. The words
-//! depend only on the record, so the OS threads that read the records can collect
-//! them, before the records reach the writer of the index.
+//! Collects the words of the messages and refusals that a record adds to the index. The OS threads
+//! that read the records can do this before the records reach the writer of the index, because the
+//! words depend only on the record.
 
 use crate::envelope::{Message, Refusal};
 use crate::ids::ListenerName;
@@ -12,8 +12,8 @@ use super::words::{add_payload_words, add_words};
 /// A record with the words of its messages and refusals.
 pub struct WordedRecord {
     pub sealed: HashedRecord,
-    /// Words of each accepted message and of each refusal, in the order of the record's facts. The
-    /// index later adds a special word for the tree to each text; the texts here do not contain it.
+    /// Words of each accepted message and of each refusal, in the order of the record's facts. They
+    /// lack the special word for the tree, which the index adds to each text.
     pub texts: Vec<String>,
 }
 

@@ -14,8 +14,8 @@ use super::{Error, IndexReader, MessageSelector};
 /// A request of a client that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
-    /// Number of the request among all messages and refusals, in the order of the journal. Zero if
-    /// an operator named the message by its id.
+    /// Number of the request among all messages and refusals, in the order of the journal; zero if
+    /// an operator named the request by its id.
     pub n: i64,
     pub message: MessageId,
     /// Position of the record that contains the request.
@@ -36,15 +36,15 @@ pub struct RetryFilter {
     pub listener: Option<String>,
     /// The refusal rule or the failure code that a candidate must have.
     pub reason: Option<String>,
-    /// Whether to select only requests that cannot be retried. If false, selects only requests that
-    /// can be retried. A request cannot be retried if the record lacks its payload, or if its text
-    /// would be refused under every config.
+    /// True to select only requests that cannot be retried, false to select only those that can. A
+    /// request cannot be retried if its payload is missing from the record, or if every config
+    /// would refuse its text.
     pub is_unretriable: bool,
 }
 
-/// The place in the list of candidates at which a page begins. The list has only requests that were
-/// on record when its first page was read. So a command that retries page after page never meets
-/// the messages that it has sent itself.
+/// The place in the list of candidates at which a page begins. The list contains only requests that
+/// were on record when its first page was read. So a command that retries page after page never
+/// meets the messages that it has sent itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryCursor {
     /// Number of the last candidate of the page before; zero for the first page.

@@ -84,9 +84,9 @@ impl HitCount {
     }
 }
 
-/// SQL expression for the number of refusals that precede the refusal `m` in its record. Refusals
-/// are numbered in the order of the journal, so the refusals of a record directly follow the last
-/// refusal of an earlier record.
+/// SQL expression for the number of refusals that precede the refusal `m` in its record. These are
+/// the refusals between the last refusal of an earlier record and `m`, because refusals are
+/// numbered in the order of the journal.
 const REFUSALS_BEFORE: &str = "(SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > \
      coalesce((SELECT p.n FROM refusal_row p WHERE p.n < m.n AND p.position < m.position \
      ORDER BY p.n DESC LIMIT 1), 0))";
@@ -202,9 +202,9 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query finds only messages and refusals in the threads that the filter
-    /// names. True if the filter has words, and names either no thread or a root thread. In the
-    /// second case, the full-text query is limited to the tree of the root thread.
+    /// Whether the full-text query alone can limit the search to the thread that the filter names.
+    /// True if the filter has words, and names no thread or a root thread: the full-text query can
+    /// select the tree of a root thread.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -227,10 +227,10 @@ impl SearchQuery {
 
 impl IndexReader {
     /// Returns the filter for a search in which a person may have entered an id instead of words.
-    /// If the words of `filter` are the id of a message that meets its other conditions, the result
-    /// selects this message. If the words are the id of a thread on record, and `filter` names no
-    /// thread, the result selects this thread. Otherwise, the result is equal to `filter`, because
-    /// texts may contain the words.
+    /// If the words of `filter` are the id of a message that meets the other conditions, the result
+    /// selects this message. If they are the id of a thread on record, and `filter` names no
+    /// thread, the result selects this thread. Otherwise, returns `filter` unchanged, because texts
+    /// may contain the words.
     pub fn resolve_id(&self, filter: &SearchFilter) -> Result<SearchFilter, Error> {
         let words = filter.words.trim();
         let mut resolved = SearchFilter { words: String::new(), ..filter.clone() };

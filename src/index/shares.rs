@@ -1,6 +1,6 @@
-//! Reads many items of an index, or of its journal. If the files are not in the page cache, several
-//! OS threads read the items at once. Old items lie far apart on the disk, and a disk
-//! can carry out several such reads at the same time.
+//! Reads many items of an index, or of its journal. Several OS threads read the items at once if
+//! the files are not in the page cache: old items lie far apart on the disk, and a disk can carry
+//! out several such reads at the same time.
 
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -11,10 +11,12 @@ use crate::limits;
 
 impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
-    /// order of the shares. This reader reads the first share, which is small, and measures the
-    /// time. If the time exceeds `patience` and many items are left, several OS
-    /// threads read the other shares at once, each with a reader of its own. Otherwise, this reader
-    /// reads the other shares too, because opening further readers would take longer.
+    /// order of the shares.
+    ///
+    /// This reader reads the first, small share, and measures the time. If it exceeds `patience`
+    /// and many items are left, several OS threads read the rest at once, each with a reader of its
+    /// own. Otherwise, this reader reads the rest too, because opening further readers would take
+    /// longer.
     ///
     /// # Errors
     ///
@@ -38,8 +40,8 @@ impl IndexReader {
         Ok(results)
     }
 
-    /// Reads shares of `items` at once, each share on an OS thread with a reader of
-    /// its own. If this thread or its reader cannot be created, `self` reads the share.
+    /// Reads shares of `items` at once, each on an OS thread with a reader of its own. If such a
+    /// thread or reader cannot be created, `self` reads the share.
     fn read_at_once<T: Sync, R: Send>(
         &self,
         items: &[T],

@@ -18,8 +18,8 @@ pub enum SqlValue {
     Blob(Vec<u8>),
 }
 
-/// Function that receives a result: first the names of the columns alone, then the names with each
-/// row. Returns whether to continue.
+/// Function that receives a result. The first call has only the names of the columns; each further
+/// call has the names and one row. Returns whether to continue.
 pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 'v;
 
 /// Number of SQLite instructions between two checks of the clock.

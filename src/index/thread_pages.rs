@@ -26,15 +26,14 @@ pub struct ThreadPageRows {
     /// Positions of the page's messages, refusals, errors, decisions and openings of subthreads, in
     /// order.
     pub positions: Vec<Position>,
-    /// Whether `positions` omits events that lie between the page's messages, because a page has a
+    /// Whether `positions` lacks some events between the page's messages, because a page has a
     /// limited number of events.
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
     /// Messages of the page that a listener has received in a delivery and has not answered yet.
     pub handed_over: Vec<MessageId>,
-    /// Calls of the page that wait for a person. Each call comes with the kind of decision that it
-    /// waits for.
+    /// Calls of the page that wait for a person, each with the kind of decision that it waits for.
     pub holds: Vec<(MessageId, Hold)>,
 }
 
@@ -49,9 +48,10 @@ struct PageMessage {
 }
 
 impl IndexReader {
-    /// Returns a page of a thread: up to `limit` messages from the sequence number `from_seq` on,
-    /// or the last page if `from_seq` is `None`. Returns `None` if there is no such thread. Reads
-    /// only the rows of this page, so the time does not depend on the length of the thread.
+    /// Returns a page of a thread: up to `limit` messages, beginning with the sequence number
+    /// `from_seq`, or the last page if `from_seq` is `None`. Returns `None` if there is no such
+    /// thread. The time does not depend on the length of the thread, because only the rows of this
+    /// page are read.
     ///
     /// # Errors
     ///
@@ -152,8 +152,8 @@ impl IndexReader {
     }
 
     /// Returns the sequence number of the message that is `limit` messages before the message
-    /// `seq`. If fewer messages precede `seq`, returns the first sequence number. Returns `None` if
-    /// no message precedes `seq`.
+    /// `seq`, or of the first message if fewer messages precede `seq`. Returns `None` if no message
+    /// precedes `seq`.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
@@ -168,14 +168,14 @@ impl IndexReader {
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Returns the positions of those records of a thread that contain refusals, errors, decisions
-    /// or openings of subthreads. Also returns whether there are more of these records than fit on
-    /// a page.
+    /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
+    /// openings of subthreads. The second value states whether there are more of them than fit on a
+    /// page.
     ///
-    /// `span` limits the search to refusals with numbers from `span[0]` to `span[1]`, and to other
-    /// events with positions from `span[2]` to `span[3]`. `is_organism` states whether the thread
-    /// is the organism's own thread. For that thread, the search also includes refusals of payloads
-    /// for threads that do not exist, and counts of `busy` refusals.
+    /// The search covers refusals with numbers from `span[0]` to `span[1]`, and other events with
+    /// positions from `span[2]` to `span[3]`. If `is_organism` is true, the thread is the
+    /// organism's own. Then the result also includes counts of `busy` refusals, and refusals of
+    /// payloads for threads that do not exist.
     fn positions_between(
         &self,
         thread: i64,

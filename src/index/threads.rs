@@ -118,8 +118,8 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names that the index already stores for this tree, so that they are not written again. A
-    /// search by one of these names finds the tree.
+    /// Names by which a search finds this tree, as far as the index already stores them. They need
+    /// not be written again.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -305,8 +305,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Stores the end of a call in the row of the call's thread, which has the number `n`. Must be
-    /// called only for a call that a client or another thread opened.
+    /// Stores the end of a call in the row of the thread `n`, to which the call belongs. Must be
+    /// called only for a call that was opened by a client or by another thread.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

@@ -1,5 +1,5 @@
-//! Reads the totals of threads' timelines, and the positions of threads' messages. With these
-//! totals and positions, a page of a long thread can be made without reading the whole thread.
+//! Reads the totals of threads' timelines, and the positions of threads' messages. With these, a
+//! page of a long thread can be made without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
@@ -69,16 +69,15 @@ impl IndexReader {
     }
 
     /// Returns the reason of the thread's last failure: the name of the fault, and the beginning of
-    /// the fault's details. Only failed calls that a client or another thread opened count. Returns
-    /// `None` if there is no such failed call.
+    /// the fault's details. Considers only failed calls that were opened by a client or by another
+    /// thread. Returns `None` if there is no such call.
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
         let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))
     }
 
-    /// Returns the position of the thread's first model turn with a known price. If the thread has
-    /// no such turn, searches the threads beneath it. Returns `None` if these have no such turn
-    /// either.
+    /// Returns the position of the first model turn with a known price: in the thread or, if it has
+    /// no such turn, in the threads beneath it. Returns `None` if these have none either.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
@@ -88,8 +87,8 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
-    /// Returns the position of the message with the index `at` among the messages of a thread;
-    /// `None` if there is no such message. The index counts from 0.
+    /// Returns the position of a thread's message; `None` if there is no such message. `at` is the
+    /// number of the message in its thread, counted from 0.
     pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
         let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
                    WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";

@@ -80,9 +80,9 @@ pub struct ListedTree {
     /// How much of the tree's open work is paused. `None` if nothing is paused, or if the tree has
     /// no open work.
     pub pause: Option<PausedPart>,
-    /// If the status is `failed`, the reason of the root thread's last failure: the name of the
-    /// fault and its details, shortened. Only failed calls that a client or another thread opened
-    /// count.
+    /// The name of the fault and its details, shortened, of the root thread's last failure.
+    /// Considers only failed calls that were opened by a client or by another thread. `None` unless
+    /// the status is `failed`.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
@@ -123,8 +123,8 @@ pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) F
 /// index `tree_long` contains all longer trees.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for the reason of a tree's last failure if the tree's status is `failed`; `NULL`
-/// for other trees.
+/// SQL expression for the reason of a tree's last failure; `NULL` unless the tree's status is
+/// `failed`.
 pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
 });
@@ -132,14 +132,14 @@ pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
 /// Maximum length, in characters, of a fault's details in a list of trees.
 const FAULT_CHARS: u32 = 160;
 
-/// SQL statement that selects the first tree whose number is at least the parameter. The columns
-/// are the number of the tree, the time at which it was opened, and the position of its first
-/// record. Trees are numbered in the order in which they were opened.
+/// SQL statement that selects the first tree whose number is at least the parameter. Trees are
+/// numbered in the order in which they were opened. The columns are the tree's number, the time at
+/// which it was opened, and the position of its first record.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// SQL statement for `first_at`. The parameter is a position. The statement selects the first tree
-/// whose last record is at or after this position. Its columns are a key, a time and a position.
-/// The key is the position of the last record, so the third column equals the first.
+/// SQL statement that selects the first tree whose last record is at or after the parameter, a
+/// position. The columns are those that `first_at` requires: a key, a time and a position. The
+/// position of the last record is both the key and the third column.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -148,16 +148,16 @@ const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY
 pub(super) struct TreeConditions {
     pub text: String,
     pub values: Vec<Value>,
-    /// Whether a condition selects so few trees that they can be collected and sorted. If false,
-    /// trees are tested one after another, newest first, until enough match.
+    /// Whether a condition selects so few trees that they can all be collected and sorted. If
+    /// false, trees are tested one by one, newest first, until enough of them match.
     is_rare: bool,
     /// Whether the condition on the cost alone selects few trees. If so, a query finds the trees by
     /// their cost.
     is_costly: bool,
 }
 
-/// A part of the trees that a query searches: all trees that meet `conditions`. The query walks the
-/// SQLite index `index`, and tests one tree after another.
+/// Trees that a query searches: all trees that meet `conditions`. The query tests them one by one,
+/// in the order of the SQLite index `index`.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,
@@ -210,9 +210,11 @@ impl IndexReader {
     }
 
     /// Selects trees by `conditions`, the newest first. `indexed` is empty, or an `INDEXED BY`
-    /// clause that names the SQLite index to walk. `sign` stands before the column by which the
-    /// trees are sorted. With an empty `sign`, SQLite may walk all trees in the order of their last
-    /// records. With `+`, SQLite collects and sorts the selected trees instead.
+    /// clause that names the SQLite index to use.
+    ///
+    /// If `sign` is empty, SQLite may read all trees in the order of their last records. If `sign`
+    /// is `+`, which stands before the column of the sort, SQLite first collects the selected trees
+    /// and then sorts them.
     fn select_trees(
         &self,
         indexed: &str,
@@ -275,9 +277,8 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Finds the first tree whose time is at or after `time`, by a binary search over the keys of
-    /// the trees. Returns the key and the position of the found tree; `None` if there is no such
-    /// tree.
+    /// Finds the first tree whose time is at or after `time`, with a binary search over the trees'
+    /// keys. Returns the key and the position of this tree; `None` if there is no such tree.
     ///
     /// The SQL statement `sql` must select the first tree whose key is at or above the parameter.
     /// Its columns must be the tree's key, the tree's time, and the position of the tree's first or
@@ -413,8 +414,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Whether a query finds at most `most` rows. `matching` is the part of the SQL query after
-    /// `FROM`, and `values` are its parameters.
+    /// Whether a query finds at most `most` rows. `matching` is the text of the SQL query after
+    /// `FROM`, and `values` are the parameters of the query.
     pub(super) fn is_rare(
         &self,
         matching: &str,

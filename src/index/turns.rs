@@ -34,8 +34,8 @@ impl<'t> NoteValues<'t> {
         }
     }
 
-    /// Returns the attributes of a redacted note that the rest of the record states: the agent, the
-    /// call, and the tokens and the cost that were charged.
+    /// Returns the attributes of a redacted note, as far as the rest of the record states them: the
+    /// agent, the call, and the tokens and the cost that were charged.
     fn of_redacted(record: &Record, note: &Message) -> Self {
         let agent = note.to.to_string();
         let mut values = vec![("agent", agent), ("model", REDACTED_MODEL.to_owned())];

@@ -45,9 +45,8 @@ fn expand(text: &str, short: &str, long: &str) -> String {
     expanded
 }
 
-/// Splits a text that follows the opening of an abbreviation such as `@time(`. Returns the text
-/// before the closing parenthesis, which names a database column, and the text after the
-/// parenthesis.
+/// Splits `part`, the text after the opening of an abbreviation such as `@time(`. Returns the
+/// database column before the closing parenthesis, and the text after the parenthesis.
 fn column_and_rest(part: &str) -> (&str, &str) {
     let mut depth = 1_u32;
     for (at, char) in part.char_indices() {

@@ -57,7 +57,7 @@ impl HoldCount {
         Self { calls, hold }
     }
 
-    /// Returns the count of the calls of both counts.
+    /// Returns the count that covers the calls of both counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let hold = match (self.calls, other.calls) {
@@ -133,10 +133,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of calls that wait for a decision of the kind `hold`, in the order in
-    /// which the calls were opened. Returns the first `most` calls. If the next calls began to wait
-    /// at the same time as the last of these, returns the next calls too. The second value is the
-    /// number of all calls that wait for such a decision.
+    /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
+    /// in the order in which they were opened. Continues beyond `most` while the next calls began
+    /// to wait at the same time as the last of these. The second value is the number of all calls
+    /// that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";
@@ -151,8 +151,8 @@ impl IndexReader {
         Ok((first.map(|(_, (call, _))| *call).collect(), all))
     }
 
-    /// Returns, for each call, its tree and the position of the record that opened the call.
-    /// `calls` contains the numbers of the calls in the index.
+    /// Returns the tree of each call, with the position of the record that opened the call. `calls`
+    /// contains the numbers of the calls in the index.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! The full-text table that receives the words of messages. Usually, this table is in the database
-//! of the index. During a first build, it is in a separate database, and a separate
-//! OS thread writes the words.
+//! The full-text table that receives the words of messages. It is usually in the database of the
+//! index.
 //!
-//! Writing words takes a third of the time of a build, and no other row depends on words. So the
-//! thread writes the words while the builder makes the other rows.
+//! During a first build, the table is in a separate database, and an OS thread of its own writes
+//! the words. Writing words takes a third of the time of a build, and no other row depends on
+//! words, so the builder makes the other rows meanwhile.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -78,9 +78,9 @@ pub struct WordThread {
 }
 
 impl WordThread {
-    /// Starts an OS thread that writes the words of messages and refusals into a
-    /// database. `words`, which comes from [`open`], contains the connection to this database, and
-    /// the number of the last message or refusal whose words the database already has.
+    /// Starts an OS thread that writes the words of messages and refusals into a database. `words`
+    /// comes from [`open`]: the connection to this database, and the number of the last message or
+    /// refusal whose words it already has.
     pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
         let (db, last) = words;
         let writer = WordWriter { db, last };
@@ -90,8 +90,8 @@ impl WordThread {
         Ok(Self { batch: WordBatch::default(), requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Adds the words of the message or refusal with the number `n`. If the OS thread
-    /// that writes words into the database fails, the next [`Self::commit`] returns the error.
+    /// Adds the words of the message or refusal with the number `n`. An error in the OS thread that
+    /// writes the words is returned by the next [`Self::commit`].
     pub fn add(&mut self, n: i64, text: &str) {
         self.batch.text.push_str(text);
         self.batch.ends.push((n, self.batch.text.len()));
@@ -162,8 +162,8 @@ struct WordWriter {
 }
 
 impl WordWriter {
-    /// Carries out requests until the channel is closed. After an error, adds no more words until
-    /// the next commit request, and replies to that request with the error.
+    /// Carries out requests until the channel is closed. After an error, adds no words until the
+    /// next commit request, and replies to this request with the error.
     fn run(mut self, queue: &Receiver<WordRequest>) {
         let mut added = Ok(());
         for request in queue {

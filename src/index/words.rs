@@ -197,7 +197,7 @@ fn is_unspaced(char: char) -> bool {
         | '\u{20000}'..='\u{323af}')
 }
 
-/// Error of a search filter whose text contains no word, such as `€` or `*`. Such a text sets no
+/// Error: the text of a search filter contains no word, as in `€` or `*`. Such a text would set no
 /// condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{words}` contains no word")]
@@ -252,9 +252,8 @@ fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     add_word_terms(&mut words, is_prefix, terms);
 }
 
-/// Returns the hyphen or underscore at the end of `text`, if a letter or digit stands before it. A
-/// search for `INV-*` needs this character, because the words that match, such as `INV-777`,
-/// contain it.
+/// Returns the hyphen or underscore at the end of `text`, if it follows a letter or digit. A search
+/// for `INV-*` needs this character, because matching words such as `INV-777` contain it.
 fn joining_mark(text: &str) -> Option<char> {
     let mut chars = text.chars().rev();
     let mark = chars.next().filter(|last| matches!(last, '-' | '_'))?;
@@ -277,9 +276,8 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
 }
 
 /// Adds the search term for `run`, a run of characters in a script without spaces. A message
-/// matches if it contains each group of three neighbouring characters of the run, directly one
-/// after another. If the run has fewer than three characters, a message matches if it contains a
-/// group that begins with the run.
+/// matches if the groups of three neighbouring characters of the run follow each other in it. For a
+/// shorter run, a message matches if it contains a group that begins with the run.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

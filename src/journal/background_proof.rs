@@ -34,9 +34,8 @@ use super::{
 /// Progress of the background thread that verifies the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// Position of the first record after the snapshot from which the pump started. At its start,
-    /// the pump verified this record and all later records. The background thread verifies the
-    /// earlier records.
+    /// Position of the first record after the snapshot. The pump verified this record and all later
+    /// records at its start. The background thread verifies the earlier records.
     from: Position,
     /// Position of the last record that the background thread has verified so far. The thread
     /// verifies the records from the first one up to the snapshot, in ascending order.
@@ -90,8 +89,8 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// If the background thread has not yet verified the records before the snapshot, returns the
-    /// position of the first record after the snapshot. Otherwise, returns `None`.
+    /// Returns the position of the first record after the snapshot, as long as the records before
+    /// the snapshot are not all verified. Returns `None` once they are.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
@@ -109,8 +108,8 @@ impl ProofProgress {
     }
 
     /// Returns true if the background verification has found errors in the journal's table of
-    /// trees. The writer of the journal must then write the whole table again. Later calls return
-    /// false.
+    /// trees. The writer of the journal must then write the whole table again. Returns true only
+    /// once.
     pub(super) fn take_wrong_trees(&self) -> bool {
         self.has_wrong_trees.load(Ordering::Relaxed)
             && self.has_wrong_trees.swap(false, Ordering::AcqRel)
@@ -140,8 +139,8 @@ pub(super) struct ProofClaim {
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the pump changed any of them at its start.
     pub known: ExternalMarks,
-    /// Records with blanked payloads, and records whose redaction was accepted by operators. Also
-    /// contains the redactions that operators accepted in records after the snapshot.
+    /// Records with blanked payloads, and records whose redaction operators accepted. An operator
+    /// may have accepted a redaction in a record after the snapshot.
     pub redactions: RedactedRecords,
     /// Losses of records. Operators have accepted each loss in an action that the journal records.
     pub losses: Vec<AcceptedLoss>,

@@ -20,10 +20,10 @@ use super::Error;
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 
-/// A signed statement about a journal at one time. `count` is the number of records that the
-/// journal had up to `position`. `merkle_root` was the Merkle root at that position; its leaves are
-/// the last records of all trees, in the order in which the trees first appeared. The
-/// [`CheckpointFile`] stores each checkpoint as one line of JSON.
+/// A signed statement about a journal at one time. Up to `position`, the journal had `count`
+/// records and the Merkle root `merkle_root`. The leaves of the Merkle tree are the last records of
+/// all trees, in the order in which the trees first appeared. The [`CheckpointFile`] stores each
+/// checkpoint as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -31,9 +31,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first verified record, if the pump signed this checkpoint before it had
-    /// verified the whole journal. The pump had then started from a snapshot, and this is the first
-    /// record after the snapshot. `None` if the pump had verified the whole journal.
+    /// Position of the first record that the pump had verified when it signed this checkpoint;
+    /// `None` if it had verified the whole journal. The position is that of the first record after
+    /// the snapshot from which the pump started.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.

@@ -1,11 +1,11 @@
-//! Copies of a journal's checkpoints, in a directory that the config names. It is separate from the
-//! data directory, which contains the journal, and from the state directory, which contains the
-//! signing key. If a program rewrites a record of the journal, the copies contradict the new
-//! record, even if the program can use the signing key.
+//! Copies of a journal's checkpoints, in a directory that the config names. It is neither the data
+//! directory, which contains the journal, nor the state directory, which contains the signing key.
+//! So if a program rewrites a record of the journal, the copies contradict the new record, even if
+//! the program can use the signing key.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
-//! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
-//! copies, and tries again later if it could not write some of them.
+//! while. This does not stop or delay a pump: a separate OS thread writes the copies, and tries
+//! again later if it could not write some of them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the copied checkpoints at one position. A position has several copied checkpoints if
-    /// the journal was rewritten after the first of them was copied.
+    /// Returns the copied checkpoints at one position. There are several if the journal was
+    /// rewritten after the first of them was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -166,7 +166,7 @@ impl CheckpointCopier {
     }
 
     /// Waits a short time for the queued checkpoints to be copied. The next start of the pump
-    /// copies those that are still not copied after this time.
+    /// copies those that are left.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);
@@ -185,7 +185,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Reason why the last attempt to copy checkpoints failed; `None` if it did not fail.
+    /// Reason why the last attempt to copy checkpoints failed; `None` if it succeeded.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }

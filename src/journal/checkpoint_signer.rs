@@ -27,15 +27,13 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of the last checkpoint that this run of the pump signed. Before the run's first
-    /// checkpoint, this is the time of the run's first record. `None` if the run has written no
-    /// record.
+    /// Time of the last checkpoint that this run of the pump signed or, before the first one, of
+    /// the run's first record. `None` if the run has written no record.
     pub checked_at: Option<Time>,
     /// Progress of the background verification of the records before a snapshot. `None` if the pump
     /// did not start from a snapshot, and so verified every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
-    /// The checkpoint that was signed last and is not known to be durable. `None` if there is no
-    /// such checkpoint.
+    /// The checkpoint that was signed last, while it is not known to be durable; `None` otherwise.
     pub signed: Option<Checkpoint>,
 }
 
@@ -48,11 +46,11 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may
-    /// append new records, too; the checkpoint does not cover these new records.
+    /// Signs a checkpoint over all durable records. It does not cover the new records of the commit
+    /// that appends it.
     ///
-    /// A retry of a commit gets the checkpoint of the first attempt again, although the background
-    /// verification may have passed meanwhile. A stream recognizes a retry only by equal bytes.
+    /// The retry of a commit gets the checkpoint of the first attempt, even if the background
+    /// verification has passed meanwhile. A stream recognizes a retry only by equal bytes.
     pub fn sign(&mut self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

@@ -13,9 +13,9 @@ use super::Error;
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record of a journal, noted in a file outside the journal. If an older copy
-/// replaces the journal, this file reveals the loss of records. The file is written after the
-/// record's commit is durable, and is not synced. So after a power cut it may name an earlier
+/// The last acknowledged record of a journal, noted in a file outside the journal. The file reveals
+/// the loss of records after an older copy has replaced the journal. It is written after the
+/// record's commit is durable, and is not synced. So after a power cut, it may name an earlier
 /// record than the last acknowledged one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
@@ -55,7 +55,7 @@ impl CommitWatermark {
     }
 
     /// Removes the watermark that earlier versions kept beside the journal, in the directory
-    /// `data`. The caller must have moved this watermark to the state directory before.
+    /// `data`. The caller must first move this watermark to the state directory.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         durable_file::remove(&path).map_err(Error::io(path.display().to_string()))

@@ -16,10 +16,9 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Processes `line`, the next checkpoint in the journal. If `line` already has a copy, empties
-    /// the list of collected checkpoints, because only checkpoints after the last copied one need a
-    /// copy. Otherwise, compares the Merkle root of `line` with `heads`, the last records of all
-    /// trees at the position of `line`, and adds `line` to the list if the two agree.
+    /// Adds `line`, the next checkpoint in the journal, to the list if its Merkle root is that of
+    /// `heads`, the last records of all trees at its position. But if `line` already has a copy,
+    /// empties the list, because only checkpoints after the last copied one need a copy.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -77,8 +76,8 @@ impl CopyDirectory {
     }
 
     /// Removes the checkpoints in `given_up` from the file with the copied checkpoints of
-    /// `journal`. First saves a copy of this file under another name. The checkpoints in `given_up`
-    /// cover lost records, and an operator has accepted the loss.
+    /// `journal`, because they cover lost records. First saves a copy of this file under another
+    /// name.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
@@ -102,7 +101,7 @@ impl CopyDirectory {
     }
 
     /// Queues the checkpoints that are due, and waits a short time for them to be copied. The next
-    /// start of the pump copies those that are still not copied after this time.
+    /// start of the pump copies those that are left.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

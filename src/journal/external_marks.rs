@@ -19,8 +19,8 @@ use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
 /// Returns advice to an operator for a journal with missing records. If `with_key` is true, the
-/// remaining records have MACs of another host's key, and the advice also explains how to accept
-/// that key.
+/// advice also explains how to accept the key of another host, with which the MACs of the remaining
+/// records are made.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -39,17 +39,16 @@ const COPIED_AGAIN: &str = "`organism run` copies it again from its stream";
 /// compares the journal with these marks when it starts.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the journal may have been written before MACs existed. True if the state directory
-    /// has no watermark of the journal: this host has then never acknowledged a record of the
-    /// journal, and does not know the journal's age.
+    /// Whether the journal may be from before MACs existed. True if the state directory has no
+    /// watermark of the journal: this host has then never acknowledged a record of it, and does not
+    /// know its age.
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory; `None` if this directory has no checkpoint.
     pub latest: Option<Checkpoint>,
-    /// The journal that was in the data directory before this journal: its id, and its last
-    /// acknowledged record. `None` if there was no earlier journal, or if no record of it was
-    /// acknowledged.
+    /// The id and the last acknowledged record of the journal that was in the data directory before
+    /// this one. `None` if there was no such journal, or if no record of it was acknowledged.
     pub before: Option<(Uuid, Position)>,
     /// Keys that signed checkpoints of the journal, and recorded actions in which operators trust
     /// keys. Used only if the journal file is a copy of a stream.
@@ -73,11 +72,10 @@ pub(super) struct ExternalMarks {
 }
 
 impl ExternalMarks {
-    /// Reads the data outside the journal's file that shows which records `journal` had: the
-    /// watermark with the last acknowledged record, the latest checkpoint, and copied checkpoints.
-    /// `data` is the directory with the journal's file; `copies` is the directory with copied
-    /// checkpoints. If the copied checkpoints cannot be read, logs the reason and continues without
-    /// them.
+    /// Reads the marks outside the file of `journal` that show which records it had: the watermark,
+    /// the latest checkpoint, and the copied checkpoints. `data` contains the journal's file,
+    /// `state` contains the marks of this host, and `copies` contains the copied checkpoints. If
+    /// these cannot be read, logs the reason and continues without them.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -116,8 +114,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds `later`, further losses of records. Operators have accepted these losses in recorded
-    /// actions, which may be later than the snapshot.
+    /// Adds `later`, further losses of records that operators accepted. The actions that accept
+    /// them may follow the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -138,9 +136,9 @@ impl ExternalMarks {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
 
-    /// Returns an error if the journal lacks records: the journal ends at the record `last`, but
-    /// the watermark or a checkpoint names a later record. Also returns an error if the journal has
-    /// replaced another journal that had acknowledged records.
+    /// Returns an error if the watermark or a checkpoint names a record after `last`, the last
+    /// record of the journal: the journal then lacks records. Also returns an error if the journal
+    /// has replaced another journal with acknowledged records.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -201,9 +199,9 @@ impl ExternalMarks {
         Error::broken(position.0, detail)
     }
 
-    /// Checks a record as [`ExternalMarks::check`] does, but does not return the error. The error
-    /// is kept for [`ExternalMarks::disagreement`], because the whole journal must be read first: a
-    /// later record may be an action in which an operator accepts the contradiction.
+    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error for
+    /// [`ExternalMarks::disagreement`] instead of returning it. The whole journal must be read
+    /// first, because an operator may accept the contradiction in a later record.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -219,10 +217,12 @@ impl ExternalMarks {
     }
 
     /// Removes from memory those marks that name lost records, if a recorded action of an operator
-    /// accepts the loss. Marks are the watermark, the latest checkpoint, the copied checkpoints and
-    /// the replaced journal. The files may still contain these marks: a pump records the action
-    /// before it changes the files, and may die in between. Returns the last record before the
-    /// loss; `None` if neither the watermark nor the latest checkpoint was removed.
+    /// accepts the loss. The marks are the watermark, the latest checkpoint, the copied checkpoints
+    /// and the replaced journal. Returns the last record before the loss; `None` if neither the
+    /// watermark nor the latest checkpoint was removed.
+    ///
+    /// The files may still contain such marks, because a pump records the action before it changes
+    /// the files, and may die in between.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -257,9 +257,8 @@ impl ExternalMarks {
     }
 
     /// Returns the error for the first record that contradicts the watermark or the latest
-    /// checkpoint in the state directory. If there is no such record, returns the error for the
-    /// first record that contradicts a copied checkpoint. Returns `Ok` if no record contradicts any
-    /// of these marks.
+    /// checkpoint in the state directory. Without such a record, returns the error for the first
+    /// record that contradicts a copied checkpoint. Returns `Ok` if there is no contradiction.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),
@@ -269,11 +268,14 @@ impl ExternalMarks {
     }
 
     /// Gives up the records after `last`, the last record of the journal, and returns this loss.
-    /// Must be called only if an operator accepts the loss. Removes the watermark from memory if it
-    /// names a lost record. If the latest checkpoint covers lost records, replaces it in memory by
-    /// the latest one of `outside`, the checkpoints in the state directory, that covers no lost
-    /// record. Otherwise, if `inside`, the last checkpoint in the journal's file, covers lost
-    /// records, the returned loss names `inside`.
+    /// Must be called only if an operator accepts the loss.
+    ///
+    /// Removes the watermark and the latest checkpoint from memory if they name lost records. The
+    /// latest checkpoint is replaced by the last one of `outside`, the checkpoints in the state
+    /// directory, that names no lost record.
+    ///
+    /// The returned loss names the removed marks. If only `inside`, the last checkpoint in the
+    /// journal's file, names lost records, it names `inside` as the lost checkpoint.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -354,9 +356,9 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     refuse_lost_file(data, state).err().or_else(|| partitions.find_map(of_partition))
 }
 
-/// Explains `error`, with which a journal could not be opened. If the error shows that the journal
-/// is missing or unreadable, and records of the journal were acknowledged, returns the error for
-/// lost records. Otherwise, returns `error`.
+/// Returns the error to show if a journal could not be opened because of `error`. If the journal is
+/// missing or unreadable, but records of it were acknowledged, this is the error for lost records.
+/// Otherwise, it is `error` itself.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {

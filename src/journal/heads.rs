@@ -46,8 +46,8 @@ pub struct TreeHeads {
     resident: Map<ThreadId, TreeHead>,
     trees: usize,
     merkle: MerkleChunks,
-    /// Roots of the trees whose present heads are not in the Merkle tree yet. The heads of these
-    /// trees are in memory.
+    /// Roots of the trees whose present heads are not in the Merkle tree yet. These heads are in
+    /// memory.
     unsummed: Vec<ThreadId>,
     unsaved: UnsavedHeads,
     absent: Option<AbsentHeads>,
@@ -71,26 +71,23 @@ struct AbsentHeads {
     /// The working file; `None` until a head is stored in it. Most organisms never need this file.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
-    /// position of the tree's last record at the time of the use. Each further record of the tree
-    /// adds a new entry, and the tree's earlier entries no longer count.
+    /// position of the tree's last record at the time of the use. An entry no longer counts once
+    /// the tree has a later record, because this record adds a new entry.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
-    /// Number of entries in `used` at which the least recently used heads move from memory to the
-    /// working file, a temporary database.
+    /// Number of entries in `used` at which the least recently used heads leave memory.
     full_at: usize,
 }
 
-/// Limits that decide which heads leave memory. Both limits are numbers of uses. A head, which is
-/// the last record of a tree, is used when its tree gets a record, and when the head is loaded into
-/// memory.
+/// Limits that decide which heads leave memory, as numbers of uses. A head is used when its tree
+/// gets a record, and when the head is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of most recent uses that keep their heads in memory. Several of these uses may
-    /// concern the same head.
+    /// Number of latest uses whose heads stay in memory. The number of these heads may be smaller,
+    /// because several uses may concern one head.
     kept: usize,
-    /// Number of uses beyond `kept` that are collected before heads leave memory. Once there are
-    /// `kept` + `batch` uses, all heads without one of the `kept` most recent uses leave memory
-    /// together.
+    /// Number of further uses that are collected before heads leave memory. After `kept` + `batch`
+    /// uses, all heads without a use among the latest `kept` uses leave memory together.
     batch: usize,
 }
 
@@ -123,10 +120,12 @@ impl TreeHeads {
         Ok(Self { absent, ..Self::default() })
     }
 
-    /// Opens the heads that are stored in `file`. At the time when they were stored, the last
-    /// record of the journal had the position `last` and the hash `last_hash`. Returns `None` if
-    /// the file is damaged. Reads and checks only a small part of the file, so the caller must
-    /// compare the Merkle root of the heads with the Merkle root in the snapshot's checkpoint.
+    /// Opens the heads that are stored in `file`; `None` if the file is damaged. `last` and
+    /// `last_hash` are the position and the hash of the journal's last record when the heads were
+    /// stored.
+    ///
+    /// Reads and checks only a small part of the file, so the caller must compare the Merkle root
+    /// of the heads with the Merkle root in the snapshot's checkpoint.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -219,9 +218,9 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the working file may have lost the head of the tree `root` because of damage. Must
-    /// be called after [`TreeHeads::recall`], which loads a stored head into memory. Returns true
-    /// if the head is still not in memory, although it may have been stored.
+    /// Whether the head of the tree `root` may be lost, because the working file was damaged. True
+    /// if the head may have been stored, but is not in memory. Must be called after
+    /// [`TreeHeads::recall`], which loads a stored head.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
@@ -325,9 +324,9 @@ impl TreeHeads {
         }
     }
 
-    /// If many uses of heads have been collected, moves the heads without a recent use from memory
-    /// to the working file. If the working file cannot be written, the heads stay in memory, and
-    /// the move is tried again after further uses.
+    /// Moves the heads without a recent use from memory to the working file, once enough uses have
+    /// been collected. If the working file cannot be written, the heads stay in memory, and the
+    /// move is tried again after further uses.
     pub(super) fn let_leave(&mut self) {
         let Some(absent) = &self.absent else { return };
         if absent.used.len() < absent.full_at {
@@ -405,9 +404,9 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// Returns the Merkle root of the heads as they will be after `records`. Each record comes with
-    /// its hash. The heads of these records' trees must be in memory. The cost does not depend on
-    /// the number of trees.
+    /// Returns the Merkle root that the heads will have after `records`. Each record comes with its
+    /// hash, and the head of its tree must be in memory. The cost does not depend on the number of
+    /// trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,

@@ -9,7 +9,7 @@ use crate::clock::Time;
 use crate::limits;
 
 /// First line of the bytes that a host signs for a statement. The bytes that a host signs for a
-/// checkpoint never begin with this line, so a signature of a statement is not valid for a
+/// checkpoint never begin with this line. So the signature of a statement is not valid for a
 /// checkpoint.
 const SCHEME: &str = "organism host statement 1\n";
 

@@ -22,9 +22,9 @@ impl InnerCheckpoints {
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`; `None` if the journal has no checkpoint there. `heads`
-    /// are the last records of all trees at that position. Returns an error if the checkpoint has a
-    /// false signature, or if its Merkle root is not the Merkle root of `heads`.
+    /// Returns the checkpoint at `position`; `None` if the journal has none there. Returns an error
+    /// if its signature is false, or if its Merkle root differs from that of `heads`, the last
+    /// records of all trees at that position.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -41,8 +41,7 @@ pub struct OperatorAcceptance {
 }
 
 /// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. The lost checkpoints are those that `mend`, the repair of the journal's tables,
-/// restores.
+/// or checkpoints. `mend` restores the lost checkpoints when it repairs the journal's tables.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -59,7 +58,7 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copied checkpoints that cover lost records. They must be removed from the file of copies.
+    /// Copied checkpoints that cover lost records and must be removed from the file of copies.
     /// Empty unless an operator accepts a loss of records when the journal is opened.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
@@ -67,16 +66,16 @@ pub(super) struct ProvedFile {
     /// Position of the last record that the `tree` table includes. This table stores the first and
     /// the last record of each tree.
     pub refreshed: Position,
-    /// Last record before a loss of records that an operator accepted; `None` if no loss was
+    /// Last record that remained when an operator accepted a loss of records; `None` if no loss was
     /// accepted.
     pub kept: Option<Position>,
 }
 
 impl ProvedFile {
     /// Refuses a journal that contradicts a mark outside its file, such as the watermark or a
-    /// checkpoint. Does not refuse a loss of records that an operator accepts now, or has accepted
-    /// in a recorded action. Returns the loss that the operator accepts now, and the changes that
-    /// this acceptance requires in the journal's tables.
+    /// checkpoint. A loss of records is no contradiction if an operator accepts it now, or accepted
+    /// it in a recorded action. Returns the loss that is accepted now, and the changes that it
+    /// requires in the journal's tables.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -133,9 +132,8 @@ impl ProvedFile {
 
     /// Compares two checkpoints from outside with those in the journal's file: the last checkpoint
     /// of the state directory, and the last copied checkpoint. Refuses the journal if its file has
-    /// another checkpoint at the same position. Also refuses the journal if its file has no
-    /// checkpoint there, unless an operator accepts a loss: the repair then restores the
-    /// checkpoint.
+    /// a different checkpoint at the same position. If the file has no checkpoint there, refuses
+    /// the journal unless an operator accepts a loss. The repair then restores the checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -170,8 +168,8 @@ impl ProvedFile {
     }
 
     /// Refuses a journal if no MAC of this host covers its last records, unless the operator
-    /// accepts these records. `lost` states whether the journal has also lost something that was
-    /// acknowledged. If so, the error explains how to accept that loss as well.
+    /// accepts these records. `lost` states whether anything that was acknowledged is missing as
+    /// well. If so, the error also explains how to accept that loss.
     pub fn judge_end(
         &self,
         data: &Path,

@@ -97,8 +97,8 @@ impl FromStr for LogMark {
 /// together, or none of them.
 pub trait Log: fmt::Debug + Send {
     /// Whether the log has a projection, which readers use instead of the log. If so, an append may
-    /// fail after the group is in the log but before it is in the projection. Readers then do not
-    /// see the group yet.
+    /// fail after it has written to the log but not to the projection. Readers then do not see the
+    /// group yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].
@@ -115,9 +115,9 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Appends a group durably after all earlier groups, but only if no other pump leads. If the
-    /// same group is appended again before [`Log::confirm`], the log still stores it once. `heads`
-    /// are the last records of all trees before the group.
+    /// Appends a group durably after all earlier groups, but only if no other pump leads. `heads`
+    /// are the last records of all trees before the group. The caller may repeat a failed append
+    /// until [`Log::confirm`], and the log still stores the group once.
     fn append(
         &mut self,
         group: &LogGroup<'_>,

@@ -1,10 +1,10 @@
-//! The MAC with which a host proves that its pump wrote the records of a journal. The commit that
-//! appends records also carries their MAC, so records are never durable without a MAC.
+//! The MAC with which a host proves that its pump wrote the records of a journal. Each commit
+//! contains its records and their MAC, so records are never durable without a MAC.
 //!
 //! The last record of each commit carries the MAC, which covers all records up to this one. A
 //! chained MAC is made from the previous MAC and the hashes of the records after it. A base MAC is
-//! made from the last records of all trees, and begins a new chain. A host makes a base MAC where
-//! it cannot continue a chain: in a new journal, after records of another host, or after an
+//! made from the last records of all trees, and begins a new chain of MACs. A host makes a base MAC
+//! where it cannot continue a chain: in a new journal, after records of another host, or after an
 //! operator's decision. The key is derived from the signing key, so that write access to `data`
 //! alone does not suffice to make a MAC.
 
@@ -77,7 +77,7 @@ impl HeadMac {
         &self.0
     }
 
-    /// Parses a MAC that is written in hexadecimal digits; `None` for any other text.
+    /// Parses a MAC from hexadecimal digits. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         hex::decode(text).map(Self)
     }
@@ -142,8 +142,8 @@ impl MacKey {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
 
-    /// Returns the bytes that a base MAC covers. A base MAC begins a new chain of MACs, so these
-    /// bytes contain the Merkle root over the last records of all trees, and no earlier MAC.
+    /// Returns the bytes that a base MAC covers. They contain the Merkle root over the last records
+    /// of all trees, but no earlier MAC, because a base MAC begins a new chain of MACs.
     fn base(journal: Uuid, at: Position, merkle_root: Digest) -> Vec<u8> {
         [b"base\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &merkle_root.0].concat()
     }
@@ -183,8 +183,8 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Makes the next MAC continue the chain after `mac`. Must be called once the commit with `mac`
-    /// is durable.
+    /// Notes `mac` as the MAC that the next one continues. Must be called once the commit that
+    /// contains `mac` is durable.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
@@ -222,8 +222,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the state for a snapshot that ends with the record at `at`. Returns `None` if this
-    /// record does not carry a right MAC of this host's key.
+    /// Returns the state for a snapshot that ends with the record at `at`. Returns `None` unless
+    /// this record carries a right MAC of this host's key.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -320,19 +320,19 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns the first record of the last run of wrong MACs of this host's key. A run ends at the
-    /// next right MAC of this key. Returns `None` if no MAC of this key is wrong.
+    /// Returns the first record with a wrong MAC of this host's key in the last run of such
+    /// records. A right MAC of this key ends a run. Returns `None` if no MAC of this key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first record of a journal's unproved end; `None` if every record is proved. The
-    /// unproved end consists of the last records of the journal, if no MAC proves that a pump wrote
-    /// them. `last` is the last record of the journal.
+    /// Returns the first record of a journal's unproved end: its last records, if no MAC proves
+    /// that a pump wrote them. Returns `None` if every record is proved. `last` is the last record
+    /// of the journal.
     ///
     /// Usually, the unproved end begins after the last MAC. If the last MAC of this host's key is
-    /// wrong, the unproved end begins after the last record that a right MAC of this key covers. In
-    /// a journal without any MAC, all records are unproved. But if `is_old` is true, such a journal
+    /// wrong, the end begins after the last record that a right MAC of this key covers. In a
+    /// journal without any MAC, all records are unproved. But if `is_old` is true, such a journal
     /// may be older than MACs, and the function returns `None`.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {

@@ -44,9 +44,9 @@ impl MerkleTree {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)
     }
 
-    /// Returns the root that the tree would have with `leaves` set, and changes nothing. Computes
-    /// only the paths of these leaves. New leaves must follow the last leaf of the tree without a
-    /// gap.
+    /// Returns the root that the tree would have with `leaves` set. Does not change the tree.
+    /// Computes only the paths of these leaves. New leaves must follow the last leaf of the tree
+    /// without a gap.
     pub fn root_with(&self, leaves: BTreeMap<usize, Digest>) -> Digest {
         let set = self.levels.first().map_or(0, Vec::len);
         let beyond = leaves.last_key_value().map_or(0, |(index, _)| index + 1);

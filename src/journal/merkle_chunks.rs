@@ -118,9 +118,9 @@ impl MerkleChunks {
         self.top.root()
     }
 
-    /// Returns the root that the tree would have with `leaves` set, and changes nothing. The caller
-    /// must have called [`MerkleChunks::hold`] for each leaf that exists already. New leaves must
-    /// follow the last leaf without a gap.
+    /// Returns the root that the tree would have with `leaves` set. Does not change the tree. The
+    /// caller must have called [`MerkleChunks::hold`] for each leaf that exists already. New leaves
+    /// must follow the last leaf without a gap.
     pub fn root_with(&self, leaves: &BTreeMap<usize, Digest>) -> Digest {
         let mut chunks = BTreeMap::<usize, BTreeMap<usize, Digest>>::new();
         for (number, leaf) in leaves {
@@ -142,8 +142,8 @@ impl MerkleChunks {
         changed.map(|(index, chunk)| (*index, chunk.tree.leaves()))
     }
 
-    /// Notes that the caller has stored all changed chunks. Full chunks that no caller holds then
-    /// leave memory. The last chunk stays in memory, because it may get a new leaf.
+    /// Marks all changed chunks as stored, after the caller has stored them. Full chunks that no
+    /// caller holds then leave memory. The last chunk stays, because it may get a new leaf.
     pub fn stored(&mut self) {
         let full = self.full;
         self.resident.retain(|index, chunk| {

@@ -58,8 +58,8 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. If a pump opens a journal of an older format
-/// for writing, it raises the journal to [`FORMAT`].
+/// The oldest journal format that this program reads. A pump that opens a journal with a format
+/// older than [`FORMAT`] for writing changes the journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
 /// The writing end of a journal. It has one owner, which runs on an OS thread of its own, because
@@ -81,9 +81,9 @@ pub trait Journal: Send {
         Ok(hashes)
     }
 
-    /// Makes all of `records` durable, or none of them. Sets `position`, `previous` and
-    /// `previous_hash` of each record. If `position` is already set, it must be the expected
-    /// position. Returns the hashes of the records once they are durable.
+    /// Makes all of `records` durable, or none of them, and returns their hashes. Sets `position`,
+    /// `previous` and `previous_hash` of each record. A `position` that is already set must be the
+    /// one that the journal expects.
     ///
     /// After [`Error::Full`], [`Error::Unavailable`] and [`Error::Denied`], the caller must retry
     /// with the same records or stop using the journal. After [`Error::PositionMismatch`], nothing
@@ -91,9 +91,9 @@ pub trait Journal: Send {
     /// it shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes the records of the last [`Journal::write`] readable. Does nothing if that call has
-    /// already made them readable. Must be called after each write, with the same records. Returns
-    /// the same errors as [`Journal::write`].
+    /// Makes the records of the last [`Journal::write`] readable, unless that call already made
+    /// them readable. Must be called after each write, with the same records. Returns the same
+    /// errors as [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
@@ -110,9 +110,9 @@ pub trait Journal: Send {
     /// is lost.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Returns the time of the last checkpoint that this run of the pump signed. Before the run's
-    /// first checkpoint, returns the time of the run's first record. Returns `None` if the run has
-    /// written no record.
+    /// Returns the time of the last checkpoint that this run of the pump signed. If it has signed
+    /// none, returns the time of the run's first record. Returns `None` if the run has written no
+    /// record.
     fn checked_at(&self) -> Option<Time>;
 
     /// Returns the position of the last checkpoint.
@@ -149,9 +149,8 @@ pub trait Journal: Send {
 
 /// Rebuilds the state of a pump while its journal is opened.
 pub trait StateRecovery {
-    /// Returns the core version that a snapshot must have to be restored; `None` if no snapshot may
-    /// be restored, so that every record is replayed. The core version is the version of the pump's
-    /// rules.
+    /// Returns the version of the pump's rules (the core version) that a snapshot must have to be
+    /// restored. Returns `None` if no snapshot may be restored, so that every record is replayed.
     fn snapshot_version(&self) -> Option<u32> {
         None
     }
@@ -183,8 +182,8 @@ pub enum Error {
     /// Another pump uses the journal. Nothing was changed.
     #[error("the journal {path} is in use by {holder}")]
     InUse { path: String, holder: String },
-    /// Another process keeps the files outside its journals in the state directory. Nothing was
-    /// changed.
+    /// Another process uses the state directory for the files that it keeps outside its journals.
+    /// Nothing was changed.
     #[error(
         "the state directory {state} is in use by {holder}: each process that pumps partitions \
          needs a `data` and a `state` of its own; name another `state` under [organism], or stop \
@@ -210,7 +209,7 @@ pub enum Error {
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The journal has another number of partitions than the config, so the pump would look for
+    /// The journal and the config have different numbers of partitions, so the pump would look for
     /// conversation threads in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
@@ -235,8 +234,8 @@ pub enum Error {
     /// The file at the journal's path is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
-    /// A tree or a client key that was moved out of memory cannot be read back. A client key is the
-    /// key under which a client may repeat a submission. The journal itself is not affected.
+    /// A tree or a client key (the key with which a client may repeat a submission) was moved out
+    /// of memory and cannot be read back. The journal itself is not affected.
     #[error(
         "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
          the journal"
@@ -286,7 +285,8 @@ pub enum Error {
         way_on(*first, *lost)
     )]
     Uncovered { path: String, first: Position, last: Position, lost: bool },
-    /// A stream has records that no MAC of a pump covers, or a wrong MAC of this host's key.
+    /// Some records of the stream are covered by no MAC of a pump, or a MAC of this host's key is
+    /// wrong.
     #[error(
         "the records from {first} to {last} of the stream {stream} are covered by no MAC of a pump, \
          or are not those that a MAC of this host covers; nothing was written. `organism repair \
@@ -317,7 +317,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the call that returned this error may be repeated with the same arguments.
+    /// Whether the caller may repeat the failed call with the same arguments.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Unavailable { .. } | Self::Denied(_))
     }
@@ -349,7 +349,7 @@ impl Error {
 }
 
 /// Returns the error message for a broken journal. The message contains the journal's name, the
-/// position and the damage. It also contains advice, unless `detail` contains advice already.
+/// position and the damage. It also contains advice, unless `detail` already does.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),
@@ -366,15 +366,15 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 
-/// Returns the flags of `organism repair` that accept another key and, if `lost` is set, also a
-/// loss of records.
+/// Returns the flags of `organism repair` that accept another key. If `lost` is set, they also
+/// accept a loss of records.
 fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for a journal whose records from `first` on are covered by no MAC. If `first` is
-/// the first record of the journal, the operator must restore a backup or accept these records.
-/// Otherwise, the journal can continue after the last covered record.
+/// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
+/// the journal's first record, the operator must restore a backup or accept the records. If not,
+/// the journal can continue after the last covered record.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -20,8 +20,7 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Where one encoded row ends in the buffer for bodies, and where it ends in the buffer for
-/// payloads. Also contains the row's hash.
+/// Ends of one encoded row in the buffers for bodies and for payloads, and the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -119,8 +118,8 @@ impl<'r> StoredRow<'r> {
             && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
     }
 
-    /// Decodes and verifies the record of the row, which must have the position `expected`. Returns
-    /// an error for a broken journal at that position if anything does not match.
+    /// Decodes and verifies the record of the row. Returns an error for a broken journal if the
+    /// record is invalid or does not have the position `expected`.
     pub fn unseal(
         &self,
         expected: Position,

@@ -31,10 +31,10 @@ struct RecordedTrust {
     position: Position,
     #[serde(rename = "key")]
     key: String,
-    /// Key that signed the checkpoint at the position of the action; `None` if there is no
-    /// checkpoint at this position. A later checkpoint does not count: a pump with an unknown key
-    /// could record the action without a checkpoint, and the next checkpoint, made by another pump,
-    /// would then seem to confirm the action.
+    /// Key that signed the checkpoint at the position of the action; `None` without a checkpoint
+    /// there. A later checkpoint does not count, because another pump may have made it. A pump with
+    /// an unknown key could record the action, and the checkpoint of that other pump would seem to
+    /// confirm it.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }
@@ -75,8 +75,8 @@ impl CheckpointSigners {
     }
 
     /// Returns the known keys: the `configured` keys, and the keys that operators trust by recorded
-    /// actions. An action counts only if the checkpoint at its position is signed with a known key,
-    /// which is a configured key or one that an earlier action made known.
+    /// actions. An action counts only if the checkpoint at its position is signed with a configured
+    /// key, or with a key that an earlier action made known.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {

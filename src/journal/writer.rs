@@ -38,7 +38,7 @@ pub struct JournalWriter<L> {
     /// A checkpoint whose append was not acknowledged; it may already be in the log. `None` if
     /// there is no such checkpoint.
     pub(super) owed: Option<Checkpoint>,
-    /// Reason why the last attempt to write a checkpoint failed; `None` if it succeeded.
+    /// Reason why the latest attempt to write a checkpoint failed; `None` if it succeeded.
     pub(super) put_off: Option<String>,
     /// A group that is in the log but not in its projection yet; `None` if there is no such group.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
@@ -198,10 +198,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is also due
-    /// whenever the last checkpoint does not cover all records. Returns true if a checkpoint was
-    /// appended. If the log is full or unreachable, returns false; the records stay durable, and
-    /// the checkpoint follows later.
+    /// Signs and appends a checkpoint if one is due, and returns true if a checkpoint was appended.
+    /// With `is_last`, a checkpoint is also due if the previous one does not cover all records. If
+    /// the log is full or unreachable, returns false. The records stay durable, and the checkpoint
+    /// follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let mut appended = self.append_owed();
         if appended.is_ok() {
@@ -228,8 +228,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Logs why no checkpoint could be written. An outage has many attempts, so a reason is logged
-    /// only if it differs from the reason of the attempt before.
+    /// Logs why no checkpoint could be written, unless the previous attempt failed for the same
+    /// reason. So an outage with many attempts leads to few log lines.
     fn log_put_off(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.put_off.as_ref() != Some(&reason) {
@@ -238,8 +238,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the owed checkpoint, if there is one. An owed checkpoint was appended without
-    /// acknowledgement. Must run before anything else is appended.
+    /// Appends the owed checkpoint, if there is one: a checkpoint whose earlier append was not
+    /// acknowledged, or a new one. Must run before anything else is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -263,7 +263,7 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Appends a group to the log, and then to the log's projection. If the disk has no room for
-    /// the projection, the caller retries, and the retry finds the group in the log.
+    /// the projection, the caller must retry. The retry finds the group in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Maximum number of the latest records that an index may lack when a command uses it. If the index
-/// lacks more records, the command reads the journal instead.
+/// Maximum number of the latest records that an index may lack if a command uses it. If it lacks
+/// more, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 /// Minimum number of records in a tree for which a command reads the first page of a thread's
-/// events from the index. For a smaller tree, the command reads the journal.
+/// events from the index instead of the journal.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
@@ -18,14 +18,13 @@ pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
 /// of these names only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Limit that decides how a search by words finds trees. If at most this number of messages contain
-/// the words, the search collects and sorts all trees of these messages. If more messages do, it
-/// tests the trees one after another, newest first, because it then soon finds enough matching
-/// trees.
+/// Number of messages up to which a search by words collects and sorts the trees of all messages
+/// that contain the words. If there are more messages, the search tests all trees one after
+/// another, newest first, because it then soon finds enough matching trees.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Limit that decides how a search by a property finds trees. If at most this number of trees have
-/// the property, the search collects and sorts all of them. If more trees do, it tests all trees
-/// one after another, newest first, because it then soon finds enough matching trees.
+/// Number of trees up to which a search by a property collects and sorts all trees that have the
+/// property. If there are more, the search tests all trees one after another, newest first, because
+/// it then soon finds enough matching trees.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
@@ -39,19 +38,18 @@ pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Number of segments on one level of the full-text table at which SQLite merges all of them in one
-/// write. SQLite's default of 16 is too small, because a backlog of 16 commits would already cause
+/// write. SQLite's default is 16. This is too small, because a backlog of 16 commits would cause
 /// such a merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
-/// Number of database pages that the writer of an index merges after a commit. In this way, the
-/// writer catches up on merges that it left out while the index was far behind its journal.
+/// Number of database pages that the writer of an index merges after a commit, to catch up on
+/// merges that it left out while the index was far behind its journal.
 pub const INDEX_MERGED_PAGES: u32 = 1_000;
-/// Minimum number of records in a journal at which its missing index is made by a first build. A
+/// Minimum number of records in a journal for which a missing index is made by a first build. A
 /// first build writes all rows before it makes the SQL indexes. For a shorter journal, the SQL
 /// indexes are made first.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
-/// memory between commits. If there are more, the build removes them from memory, and later looks
-/// them up in the database by their ids.
+/// memory between commits. If there are more, the build looks them up in the database later.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
 /// Page cache, in KiB, of the database into which the first build of a journal's index writes its
 /// rows.
@@ -67,17 +65,16 @@ pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that a first build of an index queues for the OS thread that writes
 /// words.
 pub const INDEX_WORD_BATCHES: usize = 64;
-/// Time limit for the exact matching of equal events in two compared threads. Events that are left
-/// after this time are matched only roughly, so equal events may appear as differences.
+/// Time limit for the exact matching of equal events in two compared threads. Afterwards, the
+/// remaining events are matched only roughly, so equal events may appear as differences.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Time limit for the exact matching of equal lines in all texts that one page or one output
-/// compares. Lines that are left after this time appear as differences.
+/// compares. Lines that are not matched by then appear as differences.
 pub const LINE_COMPARISON_TIME: Duration = Duration::from_secs(2);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of prompts that a comparison of two threads rebuilds. Each pair has one prompt
-/// from each thread. The comparison looks for the first pair that differs in more than ids and
-/// dates.
+/// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
+/// looks for the first pair that differs in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -87,13 +84,13 @@ pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 pub const INDEX_NEAR_WAIT: Duration = Duration::from_secs(5);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
-/// Number of items that a query reads first, on the OS thread that runs the query. Only after these
-/// items may the query start threads that read the other items.
+/// Number of items that a query first reads on its own OS thread. Only then may it start further OS
+/// threads for the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Time limit for reading the first items of a query. If the limit is exceeded, further OS threads
-/// read the other items. Reading the first items from the page cache takes a third of this time.
+/// Time limit for reading the first items of a query. Beyond it, further OS threads read the other
+/// items. From the page cache, the first items take a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
-/// Maximum threads that read the items of one query at once.
+/// Maximum OS threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
 /// Minimum number of items for each OS thread that reads items of a query. Each OS thread must open
 /// its own reader, and that takes as long as reading several items.
@@ -116,9 +113,9 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of rows at the end of a tree in which a search with very many matches first looks for the
-/// newest matches. Each row is a message or a refusal. With more rows, the search would read more
-/// matches than it shows.
+/// Number of rows at the end of a tree among which a search with very many matches first looks for
+/// the newest ones. A row is a message or a refusal. With a larger number, the search would read
+/// more matches than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
@@ -131,8 +128,8 @@ pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages of a journal that `organism retry` lists, and that `organism retry --all` reads
 /// from the index at once.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum number of failed calls, and of refusals, that a search for unretriable requests
-/// examines, oldest first. A request is unretriable if no retry of it can succeed.
+/// Maximum number of failed calls, and of refusals, that are examined, oldest first, in a search
+/// for requests for which no retry can succeed.
 pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
 /// several ids begin with the given digits.

@@ -24,11 +24,11 @@ use harness::TrialHarness;
 use host_events::{HostEvent, RecordingSink};
 use pipes::PipedProgram;
 
-/// Time for which a listener must send nothing after its start. After an answer, the shorter time
-/// [`QUIET`] applies.
+/// Time for which a listener must send nothing after its start. The shorter time [`QUIET`] applies
+/// after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// Interval at which the check repeats a delivery until a program on NATS accepts it.
+/// Interval at which the conformance kit repeats a delivery until a program on NATS accepts it.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload with which a listener is tested.
@@ -113,7 +113,7 @@ pub async fn run(
     good
 }
 
-/// A check in which the program must answer a request.
+/// A check that requires a request to which the program under test has an answer.
 #[derive(Debug, Clone, Copy)]
 enum ConformanceCheck {
     TwoInARow,
@@ -174,8 +174,8 @@ impl ConformanceCheck {
     }
 }
 
-/// A program under test. The host does not restart the program after an exit, so the check notices
-/// an unexpected exit and fails the check.
+/// A program under test. The host does not restart it after an exit, so that an unexpected exit is
+/// noticed and fails the check.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -186,7 +186,7 @@ struct ListenerTrial {
     /// The attempt that was delivered last, in the form in which reports of stray answers name an
     /// attempt.
     delivered: Option<String>,
-    /// The attempt that the program answered last, in the same form.
+    /// The attempt that the program answered last, in the same form as `delivered`.
     answered: Option<String>,
 }
 
@@ -336,10 +336,10 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to the first request that the program gets. A child process is tested in
-    /// two steps. The check first sends the request to a separate process over pipes alone, without
-    /// a host. If this process writes anything else instead of an answer, the check reports the
-    /// text. Then the check sends the request through the host.
+    /// Checks the answer to the first request that the program gets. For a child process, the check
+    /// first sends the request to another run of the program, over pipes alone and without a host.
+    /// If no answer comes in time, the check fails and reports the text that this run wrote. Only
+    /// then does the request go through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -383,9 +383,9 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks how the program answers a delivery with two messages. The first message is the
-    /// request of a call. The second message is the result of a call to a peer, as if the program
-    /// had made that call.
+    /// Checks how the program answers a delivery with two messages: the request of a call, and the
+    /// result of a call to a peer. The program gets this result as if it had made the call to the
+    /// peer.
     async fn after_result(
         &mut self,
         request: &TrialRequest,
@@ -396,8 +396,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to the second delivery of a call. If the program claims to remember the
-    /// messages of the call, the host omits these messages from the second delivery.
+    /// Checks the answer to the second delivery of a call. The host omits the messages of the first
+    /// delivery if the program claims to remember them.
     async fn remembered(
         &mut self,
         request: &TrialRequest,
@@ -409,7 +409,7 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program answers a call twice if the call is delivered twice. A pump delivers a
+    /// Checks that a program answers each of two deliveries of the same call. A pump delivers a
     /// call again if the first answer was lost.
     async fn named(
         &mut self,
@@ -422,9 +422,8 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers `call` as a new attempt and checks the answer. The delivery contains the request
-    /// and `results` further messages, which are the results of other calls, as if the listener had
-    /// made these calls.
+    /// Delivers `call` as a new attempt and checks the answer. The delivery contains the request,
+    /// and `results` results of other calls, as if the listener had made these calls.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -463,9 +462,9 @@ impl ListenerTrial {
     }
 
     /// Checks that a program on NATS handles a cancel message. First waits for an answer, which
-    /// shows that the program runs. Then pauses the program, and sends it a request and the cancel
-    /// message for this request. Continues the program once the NATS server has both messages, so
-    /// that the program cannot answer the request before the cancel message is sent.
+    /// shows that the program runs. Then pauses the program until the NATS server has a request and
+    /// its cancel message, so that the program cannot answer the request before the cancel message
+    /// is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,
@@ -487,8 +486,8 @@ impl ListenerTrial {
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
-    /// Checks that the program exits within the time limit when the host ends it. Waits for an
-    /// answer first, which shows that the program runs.
+    /// Checks that the program exits within the time limit when the host ends it. First waits for
+    /// an answer, which shows that the program runs.
     async fn ended(
         &mut self,
         request: &TrialRequest,
@@ -519,9 +518,8 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`. It contains the request of `call`, and then as many
-/// failure messages as `results` states. Each failure message is the result of a further call, as
-/// if the listener had made that call and the call had timed out.
+/// Returns a delivery of `call`. It contains the request, and then `results` failure messages. Each
+/// reports the time-out of another call, as if the listener had made that call.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

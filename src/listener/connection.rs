@@ -56,8 +56,8 @@ impl KitConnection {
 
     /// Takes over standard input and standard output. From then on, everything that the handler
     /// prints goes to standard error, so that the pump cannot take it for a frame. Standard input
-    /// is empty from then on. A program that the handler starts would otherwise read the next
-    /// frames, or wait for an end of input that does not come.
+    /// becomes empty, so that a program that the handler starts neither reads frames nor waits for
+    /// an end of input.
     pub fn standard() -> io::Result<Self> {
         // Close-on-exec, because a program that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -83,8 +83,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived. Also returns true at the end of the
-    /// input. The frame stays in the queue, so [`Self::next`] still returns it.
+    /// Whether a frame that satisfies `wanted` has arrived. Also true at the end of the input.
+    /// Frames stay in the queue, so [`Self::next`] still returns them.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -97,9 +97,9 @@ impl KitConnection {
     }
 
     /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
-    /// answer states that this listener remembers the messages of the call, so that the next
-    /// delivery of the call may leave them out. If the answer is larger than a frame may be, writes
-    /// the reason in place of the payloads.
+    /// answer states that this listener remembers the call's messages, so the next delivery may
+    /// omit them. If the answer is too large for a frame, writes the reason in place of the
+    /// payloads.
     pub fn answer(
         &self,
         call: CallId,
@@ -126,8 +126,8 @@ impl KitConnection {
     }
 
     /// Writes an answer that contains, in place of payloads, the reason why this program cannot
-    /// answer the call. The reason is a text outside of any payload, so the pump refuses the
-    /// answer, and does not retry the call.
+    /// answer the call. The pump refuses such an answer, because it has text outside of payloads,
+    /// and does not retry the call.
     pub fn answer_with_reason(
         &self,
         call: CallId,
@@ -202,7 +202,7 @@ impl FrameInput {
     }
 }
 
-/// Writes frames to the pump. Any thread may write a frame.
+/// Writes frames to the pump, from any OS thread.
 ///
 /// Lock: held while a frame is written, so that the bytes of two frames do not mix.
 #[derive(Debug, Clone)]

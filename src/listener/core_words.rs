@@ -82,7 +82,7 @@ pub struct ThreadResult {
     pub status: ThreadStatus,
     /// Payloads of the result: each is one XML element, byte for byte as recorded.
     pub payloads: Vec<String>,
-    /// Whether this delivery of the call is the first delivery that contains the result.
+    /// Whether the result is new: no earlier delivery of the call contains it.
     pub new: bool,
 }
 

@@ -32,9 +32,9 @@ pub trait TypedPayload: Serialize + DeserializeOwned {
     /// `elementFormDefault="qualified"` in an XML schema.
     const QUALIFIED: bool = true;
     /// Further namespaces whose elements and attributes are fields of the type, such as the
-    /// namespaces that the schema imports. Elements and attributes of all other namespaces are
-    /// ignored. The entry `"*"` names all namespaces, for a type that reads the content of an
-    /// `xs:any`; such a type cannot distinguish equal local names.
+    /// namespaces that the schema imports. Those of other namespaces are ignored. The entry `"*"`
+    /// names all namespaces, for a type that reads the content of an `xs:any`. Such a type cannot
+    /// distinguish equal local names.
     const IMPORTED_NAMESPACES: &'static [&'static str] = &[];
 
     fn payload_name() -> PayloadName {
@@ -80,8 +80,8 @@ impl Reply {
     }
 
     /// Creates the answer for a call whose preview has changed since a person approved the call.
-    /// `reason` states the change. A handler may return this answer only if the handler has not
-    /// changed anything yet.
+    /// `reason` states the change. A handler that has already changed something must not return
+    /// this answer.
     pub fn stale_preview(reason: &str) -> Self {
         Self::raw(core_text(system::STALE_PREVIEW, reason))
     }

@@ -1,10 +1,10 @@
 //! Watches the pump that sends calls to a listener. If the pump ends while a handler runs, the
-//! listener's program ends, too. The handler's answer would reach no pump, and the next pump
-//! delivers the call again.
+//! listener's program ends, too, because the answer would reach no pump. The next pump delivers the
+//! call again.
 //!
 //! Two pipes connect the program with the pump, usually its standard input and standard output. The
 //! pump has ended when the other ends of both pipes are closed. The end of standard input alone
-//! does not prove the end of the pump, because standard input may be a file.
+//! does not prove this, because standard input may be a file.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// State shared by the main loop and the thread that watches the pump: whether a handler runs, and
-/// whether the pump has ended.
+/// Whether a handler runs, and whether the pump has ended. The main loop and the OS thread that
+/// watches the pump share this state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PumpWatch(Arc<Mutex<WatchedPump>>);
 
@@ -25,8 +25,8 @@ struct WatchedPump {
 }
 
 impl PumpWatch {
-    /// Starts a thread that waits until the other ends of the pipes `input` and `output` are
-    /// closed. The thread blocks in the kernel.
+    /// Starts an OS thread that waits until the other ends of the pipes `input` and `output` are
+    /// closed.
     pub fn start(&self, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
         let watch = self.clone();
         let run = move || {

@@ -41,9 +41,8 @@ pub struct Request {
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of earlier messages of the call that are missing in this delivery. The pump left
-    /// these messages out, because the listener has reported that it remembers them. `None` if the
-    /// delivery contains all messages.
+    /// Number of earlier messages of the call that the pump left out of this delivery, because the
+    /// listener reported that it remembers them. `None` if the delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -93,9 +92,9 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Completes a delivery from which the pump left out earlier messages of the call: puts the
-    /// remembered messages before the messages of the delivery. Returns false if the number of
-    /// remembered messages differs from the number of messages that the pump left out.
+    /// Puts the remembered messages of the call before the messages of this delivery, if the pump
+    /// left earlier messages out. Returns false if the numbers of left-out and of remembered
+    /// messages differ.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -146,9 +145,8 @@ impl Request {
     }
 
     /// Sends heartbeats from a second OS thread until the returned guard is dropped. Sends the
-    /// first heartbeat at once, because the time-out may be shorter than the interval of
-    /// heartbeats. Drop the guard before the handler returns, because no heartbeat may follow the
-    /// answer.
+    /// first one at once, because the time-out may be shorter than the interval of heartbeats. Drop
+    /// the guard before the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
         let heartbeat: HeartbeatFn = self.line.heartbeat_fn();
@@ -167,12 +165,11 @@ impl Request {
 
     /// Whether the approval of the call still holds, so that the handler can carry out the call.
     /// `preview` is the preview that the handler would return now. The approval holds if the person
-    /// approved a preview that equals `preview`, or if the call has no approved preview. If the
-    /// approval does not hold, the handler must do nothing and answer
-    /// [`super::Reply::stale_preview`].
+    /// approved an equal preview, or if the call has no approved preview. If it does not hold, the
+    /// handler must do nothing and answer [`super::Reply::stale_preview`].
     ///
-    /// After a failed attempt, the approval may no longer hold because of the work of that attempt.
-    /// The handler therefore first checks whether it has already carried out the message.
+    /// The work of a failed attempt may change the preview. So the handler must first check whether
+    /// it has already carried out the call.
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }

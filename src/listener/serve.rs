@@ -100,10 +100,10 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for previews. While a call waits for a person, this handler shows what the
-    /// call would do. The handler for previews must change nothing. If the config of a listener
-    /// declares `previews = true`, the listener needs a handler for previews. The handler that
-    /// carries out the call must check [`Request::holds`] before it acts.
+    /// Sets the handler for previews, which shows what a call would do while the call waits for a
+    /// person. This handler must change nothing. A listener needs it if its config declares
+    /// `previews = true`. The handler that carries out the call must check [`Request::holds`]
+    /// before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -118,11 +118,11 @@ impl Listener {
     ///
     /// If a handler returns `Err`, a child process exits with code 1, and a replica on NATS answers
     /// with an error. In both cases, the pump treats the attempt as a crash of the listener and
-    /// retries the call. To report a failure to the caller, answer with a payload instead.
+    /// retries the call. To report a failure to the caller, return a payload instead.
     ///
-    /// If the answer of a handler cannot be sent, the call ends without a retry. Such an answer
-    /// contains a character that XML does not allow, or is too large. A call whose payload does not
-    /// have the fields of the handler's type ends in the same way.
+    /// A call ends without a retry if its payload lacks the fields of the handler's type, or if the
+    /// answer cannot be sent because it is too large or contains a character that XML does not
+    /// allow.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -146,8 +146,8 @@ impl Listener {
         self.run(KitConnection::new(input, output))
     }
 
-    /// Serves deliveries from NATS until `stopped` completes. Then takes no further delivery, and
-    /// finishes the deliveries that it already has.
+    /// Serves deliveries from NATS until `stopped` completes. Then accepts no further deliveries,
+    /// finishes those that it already has, and returns.
     pub fn serve_at(
         mut self,
         place: &NatsEndpoint,
@@ -216,9 +216,9 @@ impl Listener {
 }
 
 impl Listener {
-    /// Answers the request for a preview of a call. If the listener has no handler for previews, or
-    /// if the handler fails, sends an answer without a preview. The listener then continues with
-    /// other calls.
+    /// Answers the request for a preview of a call. Sends an answer without a preview if the
+    /// listener has no handler for previews, or if the handler fails, so that the listener can
+    /// continue with other calls.
     fn preview(&mut self, request: &Request) -> Reply {
         let previewed = match &mut self.preview {
             Some(handler) => handler(request),

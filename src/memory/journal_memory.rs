@@ -16,11 +16,11 @@ use crate::thread::{ForkSource, Record, ReopenedNames};
 /// reader.
 pub struct JournalMemory {
     data: PathBuf,
-    /// Journal readers that are kept between reads. A kept reader holds no read transaction, so it
-    /// delays no checkpoint of the database.
+    /// Journal readers that are kept open between reads. They hold no read transaction, so they
+    /// delay no checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
-    /// Indexes of trees, by root thread. An index is locked while its tree is read. So concurrent
-    /// reads of several threads of a tree read the tree's records only once.
+    /// Indexes of trees, by root thread. An index is locked while its tree is read, so that
+    /// concurrent reads of several threads read the records of their tree only once.
     trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
 }
 
@@ -57,8 +57,8 @@ impl JournalMemory {
         self.records_since(thread, Position(0))
     }
 
-    /// Finds the tree of the record at the position `up_to`. Returns the records of this tree up to
-    /// `up_to`, oldest first. The tree of a fork begins with the fork's history.
+    /// Returns the records of the tree to which the record at `up_to` belongs, up to this record,
+    /// oldest first. The tree of a fork begins with the fork's history.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
         self.reading(|reader| tree_with_history(reader, up_to))
     }
@@ -124,7 +124,7 @@ impl ThreadHistory for JournalMemory {
 
 impl JournalMemory {
     /// Returns the records that `thread`, a thread of a fork, inherits from the source of the fork.
-    /// In these records, the ids of the source are replaced by the ids of the fork.
+    /// The ids of the source are replaced by those of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

@@ -1,14 +1,13 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
-//! The records of a tree form a hash chain. A read follows this chain back from the newest record.
-//! It stops at the first record that an earlier read has already indexed. So the time to read a
-//! thread for a turn depends on the number of records since the last turn, not on the length of the
-//! thread or the number of other threads in the tree. Payloads are read only for the requested
-//! thread.
+//! The records of a tree form a hash chain. A read follows this chain back from the newest record
+//! to the first one that an earlier read has indexed. So the time to read a thread for a turn
+//! depends on the number of records since the previous turn, not on the size of the thread or its
+//! tree. Payloads are read only for the requested thread.
 //!
-//! A fork has the history of its source by reference. [`ThreadHistory`] reads one thread together
-//! with this history, and [`tree_with_history`] reads a whole tree. Both return the records of the
-//! history as records of the fork, so that a reader need not know that the tree is a fork.
+//! A fork refers to the history of its source. [`ThreadHistory`] reads one thread together with
+//! this history, and [`tree_with_history`] reads a whole tree. Both return the history as records
+//! of the fork, so that a reader need not know that the tree is a fork.
 //!
 //! Do not read threads on an async worker, because every read may wait for the disk.
 
@@ -39,8 +38,8 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first. The
-    /// default implementation returns no records. A source can keep this default if it is only read
-    /// with [`ThreadHistory::records`].
+    /// default implementation returns none. It suffices for a source that is read only with
+    /// [`ThreadHistory::records`].
     fn records_since(
         &self,
         thread: &ThreadId,

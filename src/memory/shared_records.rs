@@ -1,8 +1,8 @@
-//! Cache of a tree's records that opened several threads and are yet to be read for some of them.
+//! Cache of records that opened several threads of a tree and must still be read for some of them.
 //!
 //! Such a record may contain the first payload of each of a hundred threads, and then takes long to
-//! read. Without this cache, the whole record would be read, verified and parsed again for each
-//! thread.
+//! read. Without this cache, the whole record would be read, verified and parsed for each of these
+//! threads.
 
 use std::collections::HashSet;
 
@@ -34,9 +34,9 @@ impl Default for SharedRecords {
 }
 
 impl SharedRecords {
-    /// Returns the record with the hash `hash`, which is needed for `thread`. Returns `None` if the
-    /// record is not in the cache. Once the record was read for each of the threads that it opened,
-    /// it leaves the cache.
+    /// Returns the record with the hash `hash` for a read of `thread`. Returns `None` if the cache
+    /// does not contain the record. Removes the record once it was read for each thread that it
+    /// opened.
     pub fn read(&mut self, hash: Digest, thread: &ThreadId) -> Option<Record> {
         let mut shared = self.0.take(&hash)?;
         shared.unread.remove(thread);
@@ -49,13 +49,11 @@ impl SharedRecords {
         Some(record)
     }
 
-    /// Adds `record`, which was just read from the journal for `thread`. The other threads that the
-    /// record opened can then get the record from the cache. Does nothing if the record opened no
-    /// thread other than `thread`.
+    /// Adds `record`, which was just read from the journal for `thread`, so that the other threads
+    /// that it opened can get it from the cache. Does nothing if the record opened no other thread.
     ///
-    /// Also does nothing if the record did not open `thread`, for example if it opened children of
-    /// `thread`. In that case, the record may already have been read for all threads that it
-    /// opened.
+    /// Also does nothing if the record did not open `thread`, because it may already have been read
+    /// for all threads that it opened. It may have opened children of `thread`, for example.
     pub fn add(&mut self, record: &Record, hash: Digest, thread: &ThreadId) {
         let opened = record.facts.iter().filter_map(|fact| match fact {
             Fact::ThreadOpened { thread, .. } => Some(thread),

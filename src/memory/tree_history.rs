@@ -6,19 +6,17 @@ use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::thread::Record;
 
-/// Finds the tree of the record at the position `up_to`. Returns the records of this tree up to
-/// `up_to`, oldest first. If the tree is a fork, the records of its history come first: see
-/// [`with_history`].
+/// Returns the records of the tree to which the record at `up_to` belongs, up to this record,
+/// oldest first. If the tree is a fork, its history comes first: see [`with_history`].
 pub fn tree_with_history(reader: &JournalReader, up_to: Position) -> Result<Vec<Record>, Error> {
     let records = reader.walk(up_to)?.into_iter().map(|sealed| sealed.record);
     with_history(reader, records.collect())
 }
 
-/// Returns the history of a fork, followed by `own`, the records of the fork's tree from its first
-/// record on. The history consists of the records of the source, in which the ids of the source are
-/// replaced by the ids of the fork. The history already contains the messages of the calls that the
-/// fork reopened, so these messages are removed from `own`. If the tree is no fork, or if the fork
-/// has no history, returns `own` unchanged.
+/// Returns the history of a fork, followed by `own`, all records of the fork's tree from the first
+/// on. The history consists of the source's records, with the ids of the fork. It already contains
+/// the messages of the calls that the fork reopened, so these are removed from `own`. If the tree
+/// is no fork, or a fork without history, returns `own` unchanged.
 pub fn with_history(reader: &JournalReader, own: Vec<Record>) -> Result<Vec<Record>, Error> {
     let Some(first) = own.first() else { return Ok(own) };
     // The recursion over forks of forks ends, because a history ends before the record of its fork.

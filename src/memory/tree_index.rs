@@ -1,9 +1,9 @@
 //! Index of a tree's records: for each thread, the positions of the records that concern the
 //! thread.
 //!
-//! The index covers one stretch of the tree's hash chain. New records extend the stretch at its
-//! newer end. A read of a thread may need records from before the stretch. These older records then
-//! extend the stretch at its older end.
+//! The index covers one stretch of the tree's hash chain. New records extend this stretch at its
+//! newer end. If a read of a thread needs records from before the stretch, they extend it at its
+//! older end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -36,10 +36,9 @@ pub(super) struct TreeIndex {
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// A map from ids in the source of this fork to the new ids in the fork. Contains the ids of
-    /// the calls that were open in the source when the fork began, and the ids of the messages of
-    /// these calls. The fork opened these calls again under the new ids. Empty if this tree is no
-    /// fork.
+    /// Map from ids in the source of this fork to ids in the fork. It contains the calls that were
+    /// open in the source when the fork began, and the messages of these calls. The fork reopened
+    /// them under new ids. Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -65,16 +64,15 @@ impl TreeIndex {
             + self.shared.bytes()
     }
 
-    /// Returns the source of this tree if `thread` inherits records from the source. Returns `None`
-    /// if the tree is no fork, if `thread` began in this tree, or if the index does not contain the
-    /// tree's first record.
+    /// Returns the source of this fork if `thread` inherits records from it. Returns `None` if the
+    /// tree is no fork, if `thread` began in this tree, or if the index lacks the tree's first
+    /// record.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns a map from ids in the source of this fork to the new ids in the fork. The map
-    /// contains the ids of the calls that the fork has reopened, and the ids of the messages of
-    /// these calls. Empty if this tree is no fork.
+    /// Returns a map from ids in the source of this fork to ids in the fork: those of the calls
+    /// that the fork has reopened, and of their messages. Empty if this tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -110,8 +108,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records that are newer than the index, up to the record at `up_to`. If the index is
-    /// empty, begins with the record that opened `thread`, or with the first record after `after`,
+    /// Adds the records that are newer than the index, up to the record at `up_to`. An empty index
+    /// begins with the record that opened `thread`, or with the first record after `after`,
     /// whichever is later.
     fn extend_to(
         &mut self,
@@ -204,9 +202,8 @@ impl TreeIndex {
     }
 }
 
-/// Checks a record that was just read. `hash` is the hash that an earlier read found at the same
-/// position. Returns the record in `sealed` if the record still has this hash, and otherwise an
-/// error.
+/// Returns the record in `sealed`, which was just read. Returns an error unless its hash is `hash`,
+/// which an earlier read found at the same position.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -215,9 +212,9 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows `newest` in the hash chain of the tree. `newest` is the newest
-/// record of the index. Returns false if the index is empty, or if another record comes between
-/// `newest` and `record`. Returns an error if the chain before `record` does not contain `newest`.
+/// Whether `record` directly follows `newest`, the newest record of the index, in the hash chain of
+/// the tree. Returns false if the index is empty, or if other records come between the two. Returns
+/// an error if `record` does not follow from `newest` at all.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

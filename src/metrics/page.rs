@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels for every sample that is added from now on. They come before the sample's own labels.
+    /// Labels for all samples that are added later. They come before a sample's own labels.
     common: Vec<(&'static str, String)>,
 }
 

@@ -12,8 +12,8 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of bytes that have newly arrived but are passed on only at the end of the stream,
-    /// such as the bytes of a native call.
+    /// Number of newly arrived bytes that are passed on only at the end of the stream, such as the
+    /// bytes of a native call.
     Withheld(usize),
     /// The first event of the answer's stream has been read, so the provider has read the prompt.
     Begun,
@@ -41,9 +41,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Removes the last call of an answer that was cut short, if the arguments that arrived are not a
-/// whole JSON value. A call without any arguments is removed, too, because its arguments may not
-/// have begun.
+/// Removes the last call of an answer that was cut short, if the call's arguments are not a whole
+/// JSON value. This includes a call without any arguments, because they may not have begun.
 pub fn remove_cut_call(calls: &mut Vec<ToolCall>) {
     if calls.last().is_some_and(|call| !is_whole_json(&call.arguments)) {
         calls.pop();
@@ -85,9 +84,9 @@ impl StopReason {
         matches!(self, Self::Length | Self::Refused)
     }
 
-    /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated`
-    /// says whether the provider stated a stop reason. A stated reason that this program does not
-    /// know may mean a cut. An answer without a stated reason counts as complete.
+    /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated` is
+    /// true if the provider stated a stop reason. A stated reason that this program does not know
+    /// may mean a cut, but an answer without a stated reason counts as complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }
@@ -146,8 +145,8 @@ pub struct StreamEnd {
     pub usage: TokenUsage,
     /// Native calls in the order in which the model made them.
     pub calls: Vec<ToolCall>,
-    /// Blocks that only the provider can read. The provider's wire format determines their places
-    /// among text and calls.
+    /// Blocks that only the provider can read. Where they belong among text and calls depends on
+    /// the provider's wire format.
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,

@@ -14,8 +14,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial found no recorded answer to the prompt of a turn. A trial runs recorded threads
-    /// again. This trial has no budget, so it sends no requests to models on the network.
+    /// A trial, which runs recorded threads again, found no recorded answer to the prompt of a
+    /// turn. The trial has no budget, so it cannot get the answer from a model on the network.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -199,7 +199,7 @@ impl Error {
         }
     }
 
-    /// Whether this program aborted a request after it had sent the request.
+    /// Whether this program sent the request and then aborted it.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
             Self::Timeout { phase, .. } => *phase != CallPhase::Connect,
@@ -208,7 +208,7 @@ impl Error {
         }
     }
 
-    /// Whether the request failed after the stream of its answer had begun: the stream ended early,
+    /// Whether the stream of the answer had begun when the request failed: the stream ended early,
     /// or contained an event that cannot be read.
     pub fn has_stream(&self) -> bool {
         match self.cause() {
@@ -229,8 +229,8 @@ impl Error {
         }
     }
 
-    /// Returns the error message that the model must see, because the provider rejected content
-    /// that the model had written. `None` for any other error.
+    /// Returns the provider's message if the provider rejected content that the model had written.
+    /// The model must see this message. Returns `None` for any other error.
     pub fn feedback(&self) -> Option<&str> {
         match self.cause() {
             Self::Rejected { message, .. } => Some(message),

@@ -58,9 +58,8 @@ impl ProviderKey {
         &self.value
     }
 
-    /// Returns `text` with `HIDDEN` in place of the key. A text from a server may contain the
-    /// key, because the server may have echoed it. Does not replace a very short key, because a
-    /// text may contain such a key by chance.
+    /// Replaces the key in `text` by `HIDDEN`, because a server may echo the key. Leaves a very
+    /// short key in place, because a text may contain it by chance.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         if is_word || mutant("show-the-key") {
@@ -98,8 +97,7 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// Last part of the text so far. The filter has not passed it on yet, because it may be the
-    /// beginning of the key.
+    /// End of the text so far. It is not passed on yet, because it may be the beginning of the key.
     held: String,
 }
 
@@ -134,9 +132,8 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the end of the text, which the filter has held back as a possible beginning of the
-    /// API key. Must be called at the end of the answer. No further text can then complete the key,
-    /// so the held text may be shown.
+    /// Must be called at the end of the answer. Returns the text that the filter still holds back
+    /// as a possible beginning of the API key. No further text can complete the key.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -53,10 +53,9 @@ pub trait CallAdmission: Send + Sync {
     /// if the budget is spent. [`Error::NoPump`] if the pump has stopped.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 
-    /// Returns the call's request in the form for `provider`; `None` if the request that was passed
-    /// to the call already has this form. The form depends on the provider if the conversation
-    /// contains native calls: only the provider that wrote a native call gets this call as a block
-    /// of its API.
+    /// Returns the call's request in the form for `provider`; `None` if the request already has
+    /// this form. The form depends on the provider if the conversation contains native calls: only
+    /// the provider that wrote a native call gets it as a block of its API.
     fn request_for(&self, provider: &str) -> Option<ModelRequest> {
         let _ = provider;
         None
@@ -73,7 +72,8 @@ pub type OnChunk<'a> = &'a mut (dyn FnMut(AnswerChunk<'_>) + Send);
 pub trait ModelProvider: Debug + Send + Sync {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a>;
 
-    /// Like [`ModelProvider::call`], but requests permission from `admission` before each request.
+    /// Like [`ModelProvider::call`], but sends each request only with the permission of
+    /// `admission`.
     fn call_admitted<'a>(
         &'a self,
         request: &'a ModelRequest,

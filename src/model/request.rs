@@ -56,17 +56,17 @@ pub struct ModelRequest {
     pub messages: Vec<Arc<ChatMessage>>,
     /// Tools that the model may call natively. Empty if the model writes actions in its text.
     pub tools: Vec<ModelTool>,
-    /// Whether the model may, must or must not call a tool. Sent only together with tools. `None`
-    /// leaves the provider's default.
+    /// Whether the model may, must or must not call a tool; `None` leaves the provider's default.
+    /// Sent only if the request has tools.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether to request at most one call in the answer. The request contains this limit only if
-    /// it contains tools, and only if the provider is known to accept the limit. For other
-    /// providers, only the prompt states the limit.
+    /// Whether to limit the answer to one call. The request states this limit only if it has tools
+    /// and the provider is known to accept the limit. In all other cases, only the prompt states
+    /// it.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
-    /// Maximum length of the answer, in tokens, for a model for which neither the request nor the
-    /// config sets a maximum; `None` if such an answer is unbounded.
+    /// Default for the maximum length of the answer, in tokens. It applies if neither `max_tokens`
+    /// nor the config sets a maximum for the model. `None` if such an answer is unbounded.
     pub default_max_tokens: Option<u32>,
 }
 
@@ -82,8 +82,8 @@ impl ModelRequest {
         self.one_call && !self.tools.is_empty()
     }
 
-    /// Returns the maximum tokens of the answer: the smaller of the request's bound and the
-    /// configured bound, or the default bound if both are missing. Returns `None` without any bound.
+    /// Returns the maximum tokens of the answer: the smaller one of the request's maximum and the
+    /// `configured` maximum. If both are missing, returns the default, or `None` without a default.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         let bound = self.max_tokens.into_iter().chain(configured).min();
         bound.or(self.default_max_tokens)
@@ -123,7 +123,7 @@ pub enum ChatBlock {
     Text(String),
     /// A native call that the model made.
     Call(ToolCall),
-    /// Result of a native call, whose id is `id`.
+    /// Result of the native call with the id `id`.
     Result {
         id: String,
         text: String,

@@ -43,7 +43,7 @@ pub struct SseDecoder {
     name: String,
     data: Vec<u8>,
     has_data: bool,
-    /// Whether the last line ended with CR. If so, a following LF belongs to the same line end.
+    /// Whether the previous line ended with CR. If so, a following LF belongs to the same line end.
     after_cr: bool,
     after_first_line: bool,
     /// Whether the caller has already received the current event. If so, the event is dropped
@@ -81,8 +81,8 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream that has ended, if the empty line that completes this
-    /// event is missing. Otherwise returns `None`.
+    /// Must be called at the end of the stream. Returns the last event if the empty line that
+    /// should complete it is missing; otherwise `None`.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;

@@ -17,9 +17,8 @@ pub enum TokenizerFamily {
     Other,
 }
 
-/// Beginnings of model names, each with the family of these models. A beginning is compared with
-/// the name that remains after a provider's prefix, such as `openai/`, was removed. Longer
-/// beginnings come before shorter ones.
+/// The family of a model, by the beginning of the model's name. A provider's prefix, such as
+/// `openai/`, is removed before the comparison. Longer beginnings come first.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),
@@ -89,8 +88,8 @@ impl TokenizerFamily {
     }
 
     /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but counts `notice` in
-    /// [`RequestSize::schema`] instead of [`RequestSize::payload`]. The notice is a text at the end
-    /// of the request that later requests do not repeat, so it is not part of the thread.
+    /// [`RequestSize::schema`]. The notice is a text at the end of this request that later requests
+    /// do not repeat, so it is not part of the thread.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));
@@ -105,8 +104,8 @@ impl TokenizerFamily {
 /// Size of a request in tokens, in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Tokens of the system prompt, the tools, the framing of messages, and the notice. The notice
-    /// is a text at the end of the request that later requests do not repeat.
+    /// Tokens of the system prompt, the tools, the framing of messages, and the notice, which is a
+    /// text at the end of this request that later requests do not repeat.
     pub schema: u64,
     /// Tokens of the thread's messages.
     pub payload: u64,

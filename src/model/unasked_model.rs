@@ -1,6 +1,5 @@
-//! Models that refuse every call. A trial, which runs recorded threads again, uses them in place of
-//! models on the network if it has no budget. Without a budget, a trial may use only recorded
-//! answers.
+//! Models that refuse every call. A trial without a budget uses them in place of models on the
+//! network, because it may use only recorded answers. A trial runs recorded threads again.
 
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use super::{
     SharedModel, WireSettings,
 };
 
-/// A model that fails every call and has the settings of a real model. So a request to this model
-/// has the same text and digest as a request to the real model.
+/// A model that fails every call. It has the settings of a real model, so that a request to it has
+/// the same text and digest as a request to the real model.
 #[derive(Debug)]
 pub struct UnaskedModel(SharedModel);
 

@@ -36,8 +36,8 @@ pub struct Options {
     /// client learns the addresses of the cluster's other servers.
     pub servers: Vec<String>,
     pub credentials: NatsCredentials,
-    /// PEM file of the certificates to trust instead of the system's certificates; `None` to trust
-    /// the system's certificates. A connection with this option requires TLS.
+    /// PEM file of the certificates to trust; `None` to trust the system's certificates. If a file
+    /// is given, a connection requires TLS.
     pub ca: Option<PathBuf>,
 }
 
@@ -76,8 +76,8 @@ pub enum Error {
     Address { address: String },
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
-    /// `is_passing` states whether a later connection may succeed, because no server responded. It
-    /// is false if a server refused the credentials, or if TLS failed.
+    /// No connection was made. `is_passing` is true if no server responded, so that a later attempt
+    /// may succeed. It is false if a server refused the credentials, or if TLS failed.
     #[error("cannot connect to NATS at {servers}: {detail}")]
     Connect { servers: String, detail: String, is_passing: bool },
     #[error(transparent)]
@@ -100,8 +100,8 @@ pub async fn connect_with_denials(
     connect_with(options, name, None).await
 }
 
-/// Connects like [`connect_with_denials`]. If `inbox` is given, the subjects of the client's
-/// inboxes begin with `inbox`.
+/// Connects like [`connect_with_denials`]. If `inbox` is given, the subjects on which the client
+/// receives responses begin with `inbox`.
 pub async fn connect_with(
     options: &Options,
     name: &str,
@@ -283,9 +283,8 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// The last error since the connection was lost; an empty string if there was no error since
-    /// then. `None` while the connection is up. The lock is needed because several tasks of the
-    /// client may report events at once.
+    /// The last error since the connection was lost, or an empty string if there was none. `None`
+    /// while the connection is up. Lock: several tasks of the client may report events at once.
     outage: Mutex<Option<String>>,
 }
 

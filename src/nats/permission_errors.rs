@@ -78,12 +78,12 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 #[derive(Debug)]
 struct SharedErrors {
     who: Arc<str>,
-    /// The recent errors, each with its time. Lock: the connection's task adds errors while other
-    /// OS threads, which wait for a response, search the list. The lock is never held across an
-    /// await. The list stays valid after a panic, because every change is a single method call.
+    /// The recent errors, each with its time. Lock: the connection's task adds errors, and the OS
+    /// threads that wait for a response search them. The lock is never held across an await. A
+    /// panic leaves the list valid, because every change is a single method call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
-    /// Number of errors so far. The number rises only after the error was added to `recent`, so
-    /// that a woken task finds the error in `recent`.
+    /// Number of errors so far. The number rises only after an error was added to `recent`, so that
+    /// a task that waits for the new number finds the error there.
     count: watch::Sender<u64>,
 }
 
@@ -121,8 +121,8 @@ impl PermissionErrors {
         Some(denied)
     }
 
-    /// Forgets every denied subscription. A client that reconnects subscribes again, and the server
-    /// then reports each denial again.
+    /// Forgets every denied subscription, because a client that reconnects subscribes again, and
+    /// the server then reports each denial again.
     pub(super) fn forget_subscriptions(&self) {
         self.recent().retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
     }
@@ -184,9 +184,9 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the permission error that explains a missing response from `subject`. Such an error
-    /// denies either a publish to `subject`, at the time `since` or later, or the subscription to
-    /// the inbox. Returns `None` if there is no such error.
+    /// Returns a permission error that explains a missing response from `subject`. Either a publish
+    /// to `subject` was denied at the time `since` or later, or the subscription to the inbox, on
+    /// which the response would arrive. Returns `None` if there is no such error.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

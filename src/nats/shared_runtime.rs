@@ -1,5 +1,5 @@
 //! A single-threaded runtime for one connection. A blocked caller drives the runtime itself, so
-//! that no other thread has to wake up between the caller and the socket. While no caller blocks, a
+//! that a response reaches the caller without waking another thread. While no caller blocks, a
 //! background thread drives the runtime.
 
 use std::sync::Arc;
@@ -90,9 +90,7 @@ impl SharedRuntime {
     }
 }
 
-/// Guard of a blocking call that is waiting. While the guard exists, the call is included in the
-/// number of waiting calls. Dropping the guard takes the call out of this number, even after a
-/// panic.
+/// Guard that counts a blocking call as waiting until the guard is dropped, even by a panic.
 struct WaitingCaller<'c>(&'c AtomicUsize);
 
 impl<'c> WaitingCaller<'c> {

@@ -35,8 +35,8 @@ use crate::service::{
 };
 use crate::thread::DecisionOrigin;
 
-/// Minimum size of one read in bytes. Most requests fit into one read. The buffer remains while a
-/// client waits for results, so a larger buffer would cost memory for every waiting client.
+/// Minimum size of one read in bytes. Most requests fit into one read. A larger buffer would cost
+/// memory, because each client that waits for results keeps its buffer.
 const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
@@ -93,9 +93,9 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the maximum number of connections. A request is
-    /// still read from this connection, with a short time-out, so that the client gets a response
-    /// that fits the request.
+    /// Makes the context for a connection beyond the maximum number of connections. Every request
+    /// on it is refused. The request is still read, with a short time-out, so that the response
+    /// fits it.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
@@ -110,8 +110,7 @@ impl ControlContext {
         }
     }
 
-    /// Makes the `busy` response to a request that would occupy a connection beyond the maximum
-    /// number of connections.
+    /// Makes the response to a request that is refused because there are too many connections.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
         let ServiceRequest::Submit(submission) = request else {
             let why = PartitionUnavailable::lasting(TOO_MANY_CONNECTIONS);
@@ -257,7 +256,7 @@ impl Default for ConnectionBound {
 
 impl ConnectionBound {
     /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
-    /// of connections. A connection beyond the maximum needs a permit for its refusal. If too many
+    /// of connections. Such a connection is refused, and its permit is for the refusal. If too many
     /// connections are being refused at the same time, waits until one of the refusals has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
@@ -267,9 +266,9 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on its own task until `closed` reports that the control socket is closed.
-/// After that, serves the connections that still wait to be accepted, because their clients expect
-/// a response.
+/// Serves each connection on its own task. When `closed` reports that the control socket is closed,
+/// serves the connections that still wait to be accepted, because their clients expect a response.
+/// Then returns.
 ///
 /// If the sender of `closed` is dropped, the pump has ended without closing the socket. In this
 /// case, returns at once, and the waiting connections get no response.
@@ -366,8 +365,8 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// Delays an orderly stop of the server: the stop waits for the connection until this sender is
-    /// dropped. `None` if the stop must not wait for the connection.
+    /// An orderly stop of the server waits for this connection until this sender is dropped. `None`
+    /// if the stop must not wait for the connection.
     serving: Option<mpsc::Sender<()>>,
     /// True once the socket is closed. From then on, the connection reads no further request.
     closed: watch::Receiver<bool>,
@@ -434,8 +433,8 @@ impl ControlConnection {
     }
 }
 
-/// Whether the request is one of the queries that a command may send before its actual request.
-/// These queries change nothing.
+/// Whether the request is a query that a command may send before its actual request. Such a query
+/// changes nothing.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -466,10 +465,9 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request. Continues the work even if the client disconnects before the end of
-    /// the work. After a disconnect, no longer waits for the results of calls. So the connection
-    /// soon stops counting towards the maximum number of connections, and another client can
-    /// connect.
+    /// Carries out a request, even if the client disconnects. After a disconnect, no longer waits
+    /// for the results of calls, so that the connection soon stops counting towards the maximum
+    /// number of connections.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -560,10 +558,9 @@ impl RequestReader {
         }
     }
 
-    /// Waits until the client has disconnected, or until the client has sent too many bytes while
-    /// it waits for the response. Reads from the connection during the wait, because only a read
-    /// shows a disconnect. If `is_kept` is set, keeps the bytes for the next request. Otherwise,
-    /// discards them.
+    /// Waits until the client has disconnected, or has sent too many bytes before the response.
+    /// Reads from the connection meanwhile, because only a read shows a disconnect. If `is_kept` is
+    /// set, keeps the bytes for the next request. If not, discards them.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

@@ -1,10 +1,10 @@
 //! Finds recorded results for the calls of a fork. The results come from the source, which is the
 //! thread that was forked. The search does not run on the pump's OS thread.
 //!
-//! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
-//! numbered in their order after the fork point, separately in the fork and in the source. A call
-//! of the fork gets the result of the equal call with the same number in the source. A call that
-//! was open at the fork point gets the result of the original call.
+//! Two calls are equal if they have the same listener and the same payload bytes. The first of
+//! several equal calls in the fork gets the result of the first one after the fork point in the
+//! source, the second that of the second, and so on. A call that was open at the fork point gets
+//! the result of the original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ struct SearchedCalls {
     /// For each closed call, the position of the record that closed the call.
     closed: HashMap<CallId, Position>,
     /// For each call that the fork has reopened, the original call in the fork's source. A fork
-    /// reopens the calls that were open when it began. Empty if the tree is no fork.
+    /// reopens the calls that were open at the fork point. Empty if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
 }
 
@@ -136,7 +136,7 @@ impl SourceSearch {
     }
 
     /// Returns the calls of the tree `root` that are recorded after the position `after`. Reads
-    /// only records that were not read before.
+    /// only records that no earlier search has read.
     fn calls(
         &mut self,
         reader: &JournalReader,

@@ -111,16 +111,16 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
-/// The records before the snapshot from which this run started. The start did not verify these
-/// records. The organism verifies them while it runs.
+/// The records before the snapshot from which this run started. The organism verifies them while it
+/// runs, because the start did not verify them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
-    /// Position of the first record after the snapshot. Before the pump accepted payloads, the
-    /// start verified all records that existed from this position on. A thread in the background
-    /// verifies the earlier records.
+    /// Position of the first record after the snapshot. The start verified all records from this
+    /// position on before the pump accepted payloads. A background thread verifies the earlier
+    /// records.
     pub proved_from: Position,
-    /// Position of the last record that the organism has verified so far, among the records before
-    /// `proved_from`. The organism verifies these records in ascending order.
+    /// Position of the last record before `proved_from` that the organism has verified so far. The
+    /// organism verifies these records in ascending order.
     pub proved: Position,
     pub partition: Option<u32>,
 }
@@ -148,9 +148,8 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(map), tracer }
     }
 
-    /// Whether all pumps and standbys of this process have ended. If no stop was requested, a pump
-    /// ends only after a fatal error. Always false for a process that runs no pumps but hosts
-    /// agents.
+    /// Whether all pumps and standbys of this process have ended. Without a request to stop, a pump
+    /// ends only after a fatal error. Always false for a process that only hosts agents.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             WatchedPumps::One(health) => health.counts.has_ended(),

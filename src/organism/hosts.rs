@@ -61,9 +61,9 @@ impl SharedHosts {
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    /// Puts `hosts` in place of the hosts in use, and returns an empty list. If the pump has
-    /// already taken its hosts in order to end them, returns `hosts` unchanged. In this case, the
-    /// caller must end the returned hosts at once.
+    /// Replaces the hosts in use by `hosts`, and returns an empty list. If the pump has already
+    /// taken its hosts in order to end them, returns `hosts` instead, and the caller must end them
+    /// at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {

@@ -45,7 +45,7 @@ impl IndexLag {
         self.recorded.borrow().0.saturating_sub(self.position.get())
     }
 
-    /// Returns the time since the index last contained every record.
+    /// Returns how long ago the index last contained every record.
     pub fn time(&self) -> Duration {
         if self.records() == 0 {
             return Duration::ZERO;
@@ -137,8 +137,8 @@ struct FollowerThread {
     recorded: watch::Receiver<Position>,
     ended: watch::Receiver<()>,
     lag: Arc<IndexLag>,
-    /// The last position of the journal at the thread's latest check, and the time of this check in
-    /// microseconds since 1970.
+    /// Position of the journal's last record at the thread's latest check, and the time of this
+    /// check in microseconds since 1970.
     seen: (Position, i64),
 }
 
@@ -182,9 +182,9 @@ impl FollowerThread {
         );
     }
 
-    /// Records that the index has reached the position `reached`. Then waits for later records, and
-    /// returns the position up to which the index must be extended. Returns `None` if no record
-    /// comes for some time, or if the pump has ended.
+    /// Records that the index contains all records up to `reached`, and waits for further records.
+    /// Returns the position up to which the index must be extended next. Returns `None` if no
+    /// record comes for some time, or if the pump has ended.
     fn next(&mut self, reached: Position) -> Option<Position> {
         self.lag.position.set(reached.0);
         let (seen, at) = self.seen;
@@ -201,9 +201,9 @@ impl FollowerThread {
         self.wait_for_growth(Some(limits::INDEX_IDLE_TIME)).then(|| self.last())
     }
 
-    /// Waits until the journal has records that the index lacks. Then waits a short time for
-    /// further records, so that one commit of the index includes many records. Returns false if the
-    /// pump has ended, or if no record comes within `patience`.
+    /// Waits until the journal has records that the index lacks. Then waits a short time for more,
+    /// so that one commit of the index includes many records. Returns false if the pump has ended,
+    /// or if no record comes within `patience`.
     fn wait_for_growth(&mut self, patience: Option<Duration>) -> bool {
         let position = Position(self.lag.position.get());
         if self.last() <= position {

@@ -55,17 +55,17 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
-    /// Id of this run of the pump. A process that hosts the agent on another machine does not
-    /// continue a thread that it downloaded in another run, because an operator may have redacted
-    /// payloads or restored a backup between the two runs.
+    /// Id of this run of the pump. A process that hosts the agent on another machine continues only
+    /// a thread that it downloaded in the same run. Between two runs, an operator may have redacted
+    /// payloads or restored a backup.
     pub run: Uuid,
 }
 
 impl RemoteMemorySource {
-    /// Returns a digest that stands for the journal up to `position`. The digest is made from the
-    /// id of this run and the hash of the record at `position`. A process on another machine that
-    /// sends the same digest has the same records up to `position`. Returns `None` if the journal
-    /// has no record at `position`.
+    /// Returns a digest that stands for the journal up to `position`, made from the id of this run
+    /// and the hash of the record at `position`. If another machine sends the same digest, it has
+    /// the same records up to `position`. Returns `None` if the journal has no record at
+    /// `position`.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))

@@ -104,8 +104,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The pump's gate, which validates every payload, refused the payload of a schedule, although
-    /// the check of the config accepted the payload.
+    /// The pump's gate, which validates every payload, refused the payload of a schedule. The
+    /// earlier check of the config had accepted this payload.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -158,7 +158,7 @@ pub enum Error {
          of this host together, and `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// The requested repair would trust the key of another machine. This is possible only for a
+    /// The requested repair would trust the key of another machine, which is possible only for a
     /// journal on JetStream. This journal is embedded, so only the machine that wrote it signs it.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
@@ -229,8 +229,8 @@ pub struct Organism {
     reloader: ReloadService,
     health: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Responder that reports to other processes up to which position this machine has a copy of
-    /// the journal. The responder runs until this field is dropped. `None` for an embedded journal.
+    /// Reports to other processes the last position of this machine's copy of the journal, until
+    /// this field is dropped. `None` for an embedded journal.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -344,7 +344,7 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate_of(&with_core_words(config)?))
 }
 
-/// Adds the built-in schemas to the config, which define the payloads of the core, of agents and of
+/// Adds the built-in schemas to the config. They define the payloads of the core, of agents and of
 /// workflows. Also adds the schemas that are generated for goals (see [`add_goals`]) and for the
 /// replies of workflows (see [`add_runs`]).
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
@@ -380,9 +380,8 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
 }
 
 /// Replaces the schemas of each workflow's replies by schemas that accept the replies of all its
-/// runs. An open run may have begun under an earlier definition of the workflow, and the output of
-/// that definition may have another form. Also adds the schema of the payload that requests a retry
-/// of a run.
+/// runs. A run that began under an earlier definition of the workflow may have an output of another
+/// form. Also adds the schema of the payload that requests a retry of a run.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {
@@ -398,8 +397,8 @@ fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Jour
     open_journal_as(config, None, core)
 }
 
-/// Opens the journal. `accepts` is the id of the journal if an operator adopts a journal on
-/// JetStream that another machine or project began. Otherwise, it is `None`.
+/// Opens the journal. `accepts` is the id of a journal on JetStream that an operator adopts,
+/// although another machine or project began it; `None` if no journal is adopted.
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,

@@ -39,7 +39,7 @@ impl AgentModelCounters {
 /// Counters of all model calls.
 #[derive(Debug)]
 pub struct ModelCounts {
-    /// Rows in the order of the config. Each has an agent, a model, the currency of the model's
+    /// Rows in the order of the config. Each row has an agent, a model, the currency of the model's
     /// prices, and the counters.
     rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,

@@ -32,8 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// Builds models as [`ConfiguredModels::of`] does. In addition, the built models count every
-    /// call. They also record a span of each call whose trace is exported.
+    /// Builds models as [`ConfiguredModels::of`] does. The built models also count every call, and
+    /// record a span of each call whose trace is exported.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -136,8 +136,8 @@ impl ConfiguredModels {
 }
 
 /// Returns the name of the first model that uses the network and has no price; `None` if there is
-/// no such model. Searches the models in `names`, and the models of their routes. If a model has no
-/// price, the cost of its calls is unknown, so a budget of money cannot bound these calls.
+/// no such model. A budget of money cannot bound the calls of such a model, because their cost is
+/// unknown. Searches the models in `names`, and the models of their routes.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -56,9 +56,8 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
 }
 
 /// Records an action while no pump runs. Takes the journal's lock, opens the journal, appends one
-/// record, and closes the journal with a checkpoint. `accepts` is the id of the journal if the
-/// action adopts a journal on JetStream that another machine or project began. Otherwise, it is
-/// `None`.
+/// record, and closes the journal with a checkpoint. `accepts` is the id of a journal on JetStream
+/// that the action adopts, although another machine or project began it; `None` in all other cases.
 pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
@@ -93,8 +92,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens a journal that an operator adopts. If the journal has no MACs, accepts all its records up
-/// to its current end, and adds the position of that end to `action`.
+/// Opens a journal that an operator adopts. If the journal has no MACs, accepts all its present
+/// records without MACs, and adds the position of the last one to `action`.
 fn adopted(
     config: &Config,
     core: &mut ResidentCore,
@@ -127,9 +126,8 @@ pub(super) fn open_accepting(
 }
 
 /// Appends actions to a journal in one commit. No pump may use the journal, and `core` must have
-/// the state that results from all records of the journal. If the journal is new, first appends its
-/// boot record. This record lists `texts`, which are the texts of the config and are stored as
-/// blobs.
+/// the state after all records of the journal. A new journal first gets its boot record, which
+/// lists the digests of `texts`. These are the texts of the config, and are stored as blobs.
 pub fn append_actions(
     core: &mut ResidentCore,
     journal: &mut dyn Journal,

@@ -76,9 +76,9 @@ pub struct PartitionedOrganism {
 
 impl PartitionedOrganism {
     /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of the
-    /// given partitions, opens the control socket. Each worker verifies and follows the journal of
-    /// its partition. Once it holds the lease, the worker starts the hosts and the pump, and
-    /// subscribes to the subject of the partition.
+    /// `partitions`, opens the control socket. Each worker verifies and follows the journal of its
+    /// partition. When the worker gets the lease of the partition, it starts the hosts and the
+    /// pump, and subscribes to the subject of the partition.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
         check_start(&config)?;
@@ -179,8 +179,8 @@ impl PartitionedOrganism {
     }
 
     /// Closes the entry points, and then stops each partition in this order: deliveries in flight
-    /// end, hosts end, the journal closes, the lease is released. Clients that wait over NATS then
-    /// find the partition's next owner.
+    /// end, hosts end, the journal closes, the lease is released. After that, clients that wait
+    /// over NATS find the process that takes over the partition.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();

@@ -57,8 +57,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether `data` differs from the data directory of the present config. In this case, the
-        /// project can begin a new journal in its own directory.
+        /// Whether `data` differs from the data directory of the present config. If so, the project
+        /// can begin a new journal in its own data directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -106,8 +106,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Returns advice for a project that has no journal yet. `earlier` are directories that contain
-/// journals of organisms with the same name.
+/// Returns advice for a project that has no journal yet, although there are journals of organisms
+/// with the same name. `earlier` are the directories of these journals.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -136,8 +136,9 @@ fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
-/// Checks the directories as [`check`] does, before the repair of a journal. Also accepts a journal
-/// that names no project, because an operator may repair a journal before its adoption.
+/// Checks the directories before the repair of a journal, as [`check`] does. In contrast to
+/// [`check`], accepts a journal that names no project, because it may be repaired before its
+/// adoption.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -151,8 +152,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
 }
 
 /// Whether the directories are bound to the project in `directories`. Returns false if they are
-/// bound to no project. Fails if they are bound to another project, or if they contain a journal
-/// that names no project.
+/// bound to no project. Fails if they are bound to another project, or contain a journal without a
+/// project.
 fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     let ProjectFolders { project, data, .. } = directories;
     let ours = project.path.clone();
@@ -167,9 +168,9 @@ fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     }
 }
 
-/// Binds the directories to their project before a start. Changes nothing if the directories are
-/// already bound. Refuses directories that [`check`] refuses. If `anew` is false, also refuses to
-/// begin a new journal beside journals of other organisms with the same name.
+/// Binds the directories to their project before a start, unless they are already bound. Refuses
+/// directories that [`check`] refuses. If `anew` is false, also refuses to begin a new journal if
+/// journals of other organisms with the same name exist.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     // Another project may bind the directories at any moment before the lock is taken, so the
     // binding is read once here.
@@ -202,9 +203,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file`. Each directory contains the
-/// path of its project, which is compared with `file`. Needed if the config no longer names the
-/// directories. Returns `None` if no directory or several directories match.
+/// Finds the default directories of the project whose config is `file`. Needed if the config no
+/// longer names the directories. A directory matches if it contains the path of `file` as the path
+/// of its project. Returns `None` unless exactly one directory matches.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -233,9 +234,9 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Finds the data directories from which this project could adopt a journal: those that lie beside
-/// `data`, contain a journal, and belong to an organism with the same name as this project's
-/// organism. `data` is the default directory of this project.
+/// Finds the data directories from which this project could adopt a journal. They lie beside
+/// `data`, the default directory of this project. Each contains a journal of an organism that has
+/// the same name as the organism of this project.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -257,31 +258,30 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
     Ok(earlier)
 }
 
-/// Result of [`adopt`]. The adopting project has taken over the journal of a project at another
-/// path.
+/// Result of [`adopt`], which lets a project take over the journal of a project at another path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
     /// Path of the previous project. `None` if the journal stated none.
     pub before: Option<PathBuf>,
     /// Directories that were renamed, each with its new path.
     pub renamed: Vec<(PathBuf, PathBuf)>,
-    /// State directory that was copied, with the path of the copy. The original stays, because
-    /// other projects may use it. `None` if no directory was copied.
+    /// State directory that was copied, and the path of the copy. The original stays, because other
+    /// projects may use it. `None` if no directory was copied.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// Id of the adopted journal, if this journal is on JetStream and another project or machine
-    /// began it. Otherwise, `None`.
+    /// Id of the adopted journal if it is on JetStream and was begun by another project or machine;
+    /// `None` for any other journal.
     pub stream: Option<Uuid>,
 }
 
-/// Adopts, for this project, a journal that belongs to a project at another path, and records the
-/// adoption as an operator's action. Returns `None` if there is nothing to adopt. The stored path
-/// is replaced last, so that the next call completes an interrupted adoption.
+/// Adopts, for this project, the journal of a project at another path, and records the adoption as
+/// an operator's action. Returns `None` if there is nothing to adopt. The stored project path is
+/// replaced last, so that a further call completes an interrupted adoption.
 ///
-/// `from` selects the journal, either by its directory or by the absolute path of its project's
-/// config. `from` is required if several journals match, or if the config of the previous project
-/// still exists. `accepted` lists the kinds of damage to accept, which would otherwise make a start
-/// refuse the journal. The acceptance of each kind is recorded as an action of its own, in the same
-/// commit as the adoption.
+/// - `from` is the directory of the journal, or the absolute path of its project's config. It is
+///   required if several journals match, or if the config of the previous project still exists.
+/// - `accepted` lists the kinds of damage to accept. Each kind is recorded as a separate action, in
+///   the same commit as the adoption. A start would refuse a journal with damage that is not
+///   accepted.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -411,8 +411,8 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
 }
 
 /// Takes over the default state directory of the previous project. Renames a directory that is
-/// named after the project's path, because it belongs to that project alone. Copies a directory
-/// that is named after the organism alone, as in earlier versions, because it may contain keys of
+/// named after the project's path, because no other project uses it. Earlier versions named the
+/// directory after the organism alone. Such a directory is copied, because it may contain keys of
 /// other projects.
 fn take_state(
     project: &ProjectPaths,
@@ -440,9 +440,9 @@ fn take_state(
     Ok(())
 }
 
-/// Returns the directory in `earlier` that `from` selects, either by the directory's own path or by
-/// the path of the project that owns the directory. Without `from`, returns the only directory in
-/// `earlier`, or `None` if `earlier` is empty.
+/// Returns the directory in `earlier` that `from` selects: by the path of the directory, or by the
+/// path of the project that owns it. If `from` is `None`, returns the only directory in `earlier`,
+/// or `None` if `earlier` is empty.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,

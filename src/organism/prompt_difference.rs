@@ -23,11 +23,11 @@ pub enum ComparedSide {
 /// ends at the first event in which the threads differ in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first compared pair of different requests. A pair counts as different if its requests
-    /// differ in more than ids and dates, or if one of its requests cannot be rebuilt. `None` if no
-    /// compared pair counts as different.
+    /// The first compared pair of requests that differ in more than ids and dates, or of which one
+    /// cannot be rebuilt. `None` if there is no such pair.
     pub first: Option<DifferentPrompts<E>>,
-    /// Number of pairs that were not compared, because a search compares a limited number of pairs.
+    /// Number of pairs that were not compared, because the search had already compared its maximum
+    /// number of pairs.
     pub uncompared: u64,
 }
 
@@ -39,9 +39,9 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. The search ends at the
-/// first event in which the two compared threads differ in something other than a prompt. `rebuild`
-/// rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. Stops where the two
+/// compared threads first differ in something other than a prompt. `rebuild` rebuilds the request
+/// of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,
@@ -81,8 +81,8 @@ fn request_diff(
     (left != right).then(|| unified_diff(&left, &right, deadline))
 }
 
-/// Returns the unified diff of the lines of two texts. At the deadline, stops looking for equal
-/// lines, because two long texts without equal lines take quadratic time. All later lines then
+/// Returns the unified diff of the lines of two texts. Two long texts without equal lines take
+/// quadratic time, so the search for equal lines stops at `deadline`. All lines after that point
 /// appear as differences.
 pub fn unified_diff(left: &str, right: &str, deadline: Instant) -> String {
     let diff = TextDiff::configure().deadline(deadline).diff_lines(left, right);

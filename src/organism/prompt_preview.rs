@@ -1,6 +1,6 @@
-//! Previews the prompt of the next turn of a thread, or of the first turn for an example task. The
-//! example task is made from the agent's schema. The same code renders previews and real prompts.
-//! No process is started, and no model is called.
+//! Previews the prompt of the next turn of a thread, or of the first turn for an example task,
+//! which is made from the agent's schema. The same code renders previews and real prompts. No
+//! process is started, and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub enum TurnSelector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
-    /// Journal position up to which the prompt contains messages of the thread.
+    /// Last journal position from which the prompt contains a message of the thread.
     pub position: Position,
     /// Body of the request in its wire format.
     pub wire: String,
@@ -52,14 +52,14 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Result of comparing the request that a past turn sent with the request that the turn's
-    /// config now renders. `None` if this preview is not of a past turn, if the turn has no stored
-    /// inputs, or if the turn's config is not available.
+    /// Result of a comparison of two requests of a past turn: the request that was sent, and the
+    /// request that the turn's config now renders. `None` if this preview is not of a past turn, if
+    /// the turn has no stored inputs, or if the turn's config is not available.
     pub comparison: Option<PromptComparison>,
 }
 
-/// Result of a comparison of two requests of one past turn. One is the request that the turn sent.
-/// The other is the request that this program now renders with the turn's stored config.
+/// Result of a comparison of two requests of one past turn: the request that was sent, and the
+/// request that this program now renders with the turn's stored config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptComparison {
     Equal,
@@ -95,9 +95,9 @@ pub fn preview(
     }
 }
 
-/// Renders the first turn of `agent` for one example of each kind of task. The tasks are the first
-/// payload that the agent accepts, and the goals that workflows can give the agent. Goals differ in
-/// the payload that must answer them, and in the tasks that the agent may delegate.
+/// Renders the first turn of `agent` for one example of each kind of task: the first payload that
+/// the agent accepts, and each kind of goal that a workflow can give the agent. The kinds of goals
+/// differ in the payload that must answer them, and in the tasks that the agent may delegate.
 ///
 /// # Errors
 ///
@@ -116,10 +116,9 @@ pub(super) fn first_turns(
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
 
-/// Makes one task of each kind that the agent may get. The kinds are the first payload that the
-/// agent accepts, and the goals that workflows can give the agent. The task with the first accepted
-/// payload is a generated example of this payload, or an empty element if no valid example could be
-/// generated.
+/// Makes one task of each kind that the agent may get: the first payload that the agent accepts,
+/// and each kind of goal that a workflow can give the agent. The first task is a generated example
+/// of the payload, or an empty element if no valid example could be generated.
 fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
     let contract = config.contracts.get(agent);
     let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {

@@ -20,11 +20,12 @@ pub struct PromptSize {
     pub with_task: u64,
     /// Tokens of the context window; `None` if the config states no context window.
     pub window: Option<u64>,
-    /// Tokens of the context window that remain for the prompt if the answer has its maximum
-    /// length. `None` if the config states no context window.
+    /// Tokens of the context window that an answer of maximum length leaves for the prompt. `None`
+    /// if the config states no context window.
     pub room: Option<u64>,
-    /// The payload with the longest description in the request, and the length of this description
-    /// in percent of the request's characters. `None` if the request describes no payload.
+    /// The payload with the longest description in the request, and the share of the request's
+    /// characters that this description takes, in percent. `None` if the request describes no
+    /// payload.
     pub largest: Option<(String, usize)>,
 }
 
@@ -36,8 +37,8 @@ impl PromptSize {
     }
 }
 
-/// Measures the prompt of each agent. If an agent has several kinds of tasks, measures the largest
-/// of their prompts.
+/// Measures the largest prompt of each agent. An agent has one prompt for each kind of task that it
+/// may get.
 ///
 /// # Errors
 ///

@@ -213,8 +213,8 @@ impl PumpRuntime {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// Stops the pump as [`PumpRuntime::drain`] does, but with a deadline for the deliveries in
-    /// flight. When `enough` returns, the hosts end these deliveries at once.
+    /// Stops the pump as [`PumpRuntime::drain`] does, but limits the time for the deliveries in
+    /// flight. When `enough` completes, the hosts end these deliveries at once.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -258,8 +258,8 @@ impl PumpRuntime {
         }
     }
 
-    /// Returns the result of a pump that ended although no stop was requested. Its hosts are
-    /// stopped on a separate task.
+    /// Returns the result of a pump that ended although no stop was requested. Stops its hosts on a
+    /// separate task, without waiting for them.
     pub async fn finish_detached(self) -> Result<(), Error> {
         let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
@@ -267,9 +267,9 @@ impl PumpRuntime {
     }
 }
 
-/// Stores the texts of the config in the journal: the config itself, its prompts and schemas, and
-/// the definitions of its workflows. Every model request must be reproducible from the journal
-/// alone. Returns the digests of the texts.
+/// Stores the texts of the config in the journal, and returns their digests. These are the config
+/// itself, its prompts and schemas, and the definitions of its workflows. They are stored because
+/// every model request must be reproducible from the journal alone.
 fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>, Error> {
     let texts = config.texts().into_iter();
     let digests = texts.map(|text| journal.put_blob(text.as_bytes()));
@@ -347,9 +347,8 @@ fn show_presence(config: &Config) -> Result<HostPresence, Error> {
     HostPresence::show(config).map_err(Error::io("starting a thread that shows the organism"))
 }
 
-/// Kills processes that an earlier pump has left running. Otherwise they would run beside the
-/// processes of the present pump. Returns the mark of the present pump, which is the pump that now
-/// writes `journal`.
+/// Kills processes that an earlier pump has left running, so that they do not run beside those of
+/// the present pump. Returns the mark of the present pump, which now writes `journal`.
 fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
     let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
     let ended = end_leftovers(&mark);

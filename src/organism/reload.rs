@@ -33,8 +33,7 @@ pub(super) struct SharedRules(RwLock<Arc<RulesInForce>>);
 #[derive(Default)]
 pub(super) struct RulesInForce {
     pub rules: Arc<AccessRules>,
-    /// Identity of the organism. `None` if the pump is embedded in another program, and that
-    /// program serves requests.
+    /// Identity of the organism. `None` if another program embeds the pump and serves the requests.
     pub identity: Option<OrganismIdentity>,
 }
 
@@ -91,8 +90,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// The config, settings and hosts with which one pump can switch to the next config. A reload first
-/// prepares this for all pumps, and only then switches the pumps.
+/// Everything that one pump needs to switch to the next config. A reload first prepares all pumps,
+/// and only then switches them.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,
@@ -100,8 +99,8 @@ struct PreparedExchange {
 }
 
 impl ReloadService {
-    /// Makes the service of an organism. The service has no pumps yet. Every reload replaces the
-    /// access rules and the identity of the organism in `rules`.
+    /// Makes the service of an organism, without any pumps yet. `rules` contains the access rules
+    /// and the identity of the organism, which every reload replaces.
     pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
         let state = ReloadState {
             reloading: AsyncMutex::default(),
@@ -117,10 +116,9 @@ impl ReloadService {
         self.0.config.subscribe()
     }
 
-    /// Adds the pump of a partition. `config` is the config with which the pump started. If a
-    /// reload has replaced `config` since then, the pump first switches to the config in force.
-    /// Returns false if the pump cannot switch; the caller must then end the pump and start it
-    /// again.
+    /// Adds the pump of a partition. `config` is the config with which the pump started. If another
+    /// config is in force now, the pump first switches to that config. Returns false if it cannot
+    /// switch. In this case, the caller must end the pump and start it again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -185,8 +183,8 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump that has the config `config`, if this config is in force, and returns `None`. If
-    /// another config is in force, does not add the pump, and returns the config in force.
+    /// Adds a pump and returns `None`, if the pump's config, `config`, is in force. If another
+    /// config is in force, returns that config and does not add the pump.
     fn insert_if(
         &self,
         config: &Config,
@@ -241,10 +239,10 @@ impl ReloadState {
         Ok(())
     }
 
-    /// Returns the pumps that have not taken `config` yet. If every pump has taken `config`, puts
-    /// `config` in force and returns `None`.
+    /// Returns the pumps that do not have `config` yet. If all pumps have it, puts `config` in
+    /// force and returns `None`.
     ///
-    /// Ignores pumps that cannot reload. Such a pump may have joined after the reload began, and
+    /// Ignores a pump that cannot reload. Such a pump may have joined after the reload began, and
     /// keeps its config until it ends.
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
         let pumps = self.pumps();
@@ -330,8 +328,8 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the file of the config `before` again. Keeps those settings of `before` that no config
-/// file contains, because the command line or the embedding program set them.
+/// Loads the file of the config `before` again. Keeps the settings of `before` that come from the
+/// command line or from the embedding program, because no config file contains them.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();

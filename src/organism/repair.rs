@@ -59,9 +59,9 @@ pub struct RepairedJournal {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts the damage that makes a start of `config` fail, and records each kind of damage as an
-/// action. All actions are in one commit, so they take effect together. Writes a checkpoint after
-/// the commit. If the journal has no damage of the accepted kinds, changes nothing and returns
+/// Accepts the damage that makes a start with `config` fail, and records each kind of damage as an
+/// action. All actions take effect together, because they are in one commit. Then writes a
+/// checkpoint. If the journal has no damage of the accepted kinds, changes nothing and returns
 /// `None`.
 pub fn repair(
     config: &Config,
@@ -97,8 +97,8 @@ pub fn repair(
 }
 
 /// Records in every partition that the key of another machine is trusted. Then signs a checkpoint
-/// in each partition with the key of this machine. A machine that trusts this machine reads these
-/// checkpoints, and then also trusts `key`.
+/// of each partition with the key of this machine. Machines that trust this machine read the
+/// checkpoints, and also trust `key` from then on.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {
@@ -118,8 +118,8 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the positions of redacted payloads whose redaction no operator has accepted yet. The bytes
-/// of a redacted payload are overwritten. Returns only as many positions as one action can list.
+/// Finds the positions of payloads with overwritten bytes whose redaction no operator has accepted
+/// yet. Returns at most as many positions as one action can list.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;

@@ -20,11 +20,11 @@ pub struct PartitionRepair {
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
 /// If the stream and the projection (the local copy of the stream) differ, `from` states which of
-/// them is kept.
+/// them is kept. If `from` is `None`:
 ///
-/// Without `from`, the repair depends on whether an earlier repair was interrupted. An interrupted
-/// repair keeps the side with which it began. A new repair gives up no records: it only publishes
-/// again those records that the stream has lost and the projection still has.
+/// - An interrupted repair continues, and keeps the side with which it began.
+/// - A new repair publishes those records again that the stream has lost and the projection still
+///   has. It gives up no records.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -74,8 +74,8 @@ pub struct AcceptedPartition {
 }
 
 /// Accepts the damage that makes a start refuse a stream. In each damaged partition, records an
-/// action that names the unproved records, and writes a checkpoint. Removes no records, because no
-/// record can be removed from a stream. Returns the partitions with damage of the accepted kinds.
+/// action that names the unproved records, and writes a checkpoint. Removes no records, because a
+/// stream does not allow it. Returns the partitions with damage of the accepted kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

@@ -1,8 +1,8 @@
 //! Splits the bytes that arrive on a connection into lines.
 
 /// Bytes that have arrived on a connection and were not returned as lines yet.
-/// [`LineBuffer::take_line`] leaves the remaining bytes where they are. Moving them to the front of
-/// the buffer after each line would be slow if a client sends many requests at once.
+/// [`LineBuffer::take_line`] does not move the remaining bytes to the front of the buffer, because
+/// this would be slow if a client sends many requests at once.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,

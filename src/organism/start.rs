@@ -39,9 +39,9 @@ impl Organism {
     }
 
     /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself.
-    /// If a command currently runs an organism of its own on the same journal, first waits until
-    /// that organism has ended. Before the wait, calls `on_wait` once with the name of the process
-    /// that holds the journal.
+    /// If a command runs an organism on the same journal, first waits until that organism has
+    /// ended. In this case, calls `on_wait` once with the name of the process that holds the
+    /// journal.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -76,8 +76,8 @@ impl Organism {
         Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
-    /// Starts as [`Organism::start`] does. Each listener in `natives` is served by a handler of the
-    /// embedding program instead of a process.
+    /// Starts as [`Organism::start`] does, but serves each listener in `natives` by a handler of
+    /// the embedding program instead of a process.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -170,9 +170,8 @@ impl Organism {
 }
 
 /// Starts a task that reports the position of this machine's projection, which is a copy of the
-/// stream. The reports begin as soon as NATS is reachable. A pump that starts on another machine
-/// uses the reports to learn up to which position the stream has had records. Returns `None` for an
-/// embedded journal.
+/// stream. The reports begin as soon as NATS is reachable. From them, a pump that starts on another
+/// machine learns how many records the stream has had. Returns `None` for an embedded journal.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();

@@ -1,10 +1,9 @@
 //! Rebuilds the model requests of recorded turns, byte for byte.
 //!
-//! A model request is made from the thread and from turn inputs, such as the prompt. The record of
-//! a turn contains the digests of its turn inputs, and the journal stores the inputs. So the
-//! request can be rebuilt without a config. The config that was in force at the turn can render the
-//! request a second time. If both requests are equal, the request is known to come from this
-//! config.
+//! A model request is made from the thread and from inputs of the turn, such as the prompt. The
+//! journal stores these inputs, and the record of the turn contains their digests. So the request
+//! can be rebuilt without a config. The config that was in force at the turn can also render the
+//! request. If both requests are equal, the request is known to come from this config.
 
 use std::sync::Arc;
 
@@ -23,8 +22,8 @@ use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Record};
 
-/// Maximum records in memory while the journal is searched for the record in which the pump handed
-/// a turn's call over to the agent.
+/// Maximum records in memory while the journal is searched for the record in which the pump
+/// delivered a turn's call to the agent.
 const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// A turn on record, with the journal that contains it.
@@ -33,8 +32,8 @@ pub struct TurnOnRecord {
     reader: JournalReader,
     thread: ThreadId,
     note: PastTurn,
-    /// The boot or reload whose config was in force when the pump handed the turn's call over to
-    /// the agent. `None` if the journal has no boot before the turn.
+    /// The boot or reload whose config was in force when the pump delivered the turn's call to the
+    /// agent. `None` if the journal has no boot before the turn.
     boot: Option<BootConfig>,
 }
 
@@ -79,9 +78,9 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Self::preview`] if the turn has stored inputs, and the errors of
-    /// [`Self::preview_with`] if it has none. A turn without stored inputs needs the stored config.
-    /// For such a turn, a missing or unreadable config is also an error.
+    /// - If the turn has stored inputs: the errors of [`Self::preview`].
+    /// - If it has none: the errors of [`Self::preview_with`], or an error if the stored config,
+    ///   which such a turn needs, is missing or unreadable.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -184,7 +183,7 @@ impl TurnOnRecord {
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
     }
 
-    /// Returns those earlier messages of the thread that the turn's request does not show. Returns
+    /// Returns the earlier messages of the thread that the turn's request does not show. Returns
     /// `None` if the turn stored no inputs.
     ///
     /// # Errors
@@ -245,8 +244,9 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Checks the digest of the rebuilt request. Returns an error, with `why` as its reason, if the
-    /// turn recorded a digest for its request and this digest differs from `digest`.
+    /// Returns an error if `digest`, the digest of the rebuilt request, differs from the digest
+    /// that the turn recorded. `why` is the reason that the error states. A turn without a recorded
+    /// digest passes.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {
@@ -276,7 +276,7 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     })
 }
 
-/// Returns the config that was in force when the pump handed the turn's call over to the agent. A
+/// Returns the config that was in force when the pump delivered the turn's call to the agent. A
 /// reload may have replaced this config before the turn's answer. Returns `None` if the journal has
 /// no boot before the turn.
 fn config_of_turn(

@@ -1,7 +1,7 @@
 //! Runs test cases of workflows. The real engine runs on a journal of its own. The test case gives
 //! the answers in place of models, programs and people.
 //!
-//! The run of a case is deterministic. The runner gives one answer at a time, and only when every
+//! The run of a case is deterministic: the runner gives one answer at a time, and only when every
 //! delivery in flight waits for an answer of the case. If only the passage of time can continue the
 //! run, the runner advances the clock at once.
 
@@ -77,8 +77,9 @@ fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// Makes the config for the run of a test case. The journal of the run is in `home`. A [`CaseHost`]
-/// replaces each agent, and each listener whose program the case does not run.
+/// Makes the config for the run of a test case, with a journal in `home`. Also returns builders of
+/// hosts: a [`CaseHost`] replaces each agent, and each listener whose program the case does not
+/// run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,

@@ -1,10 +1,11 @@
 //! Definitions of open runs, read from the journal.
 //!
 //! A run keeps the definition with which it began. At the start of an organism, the definitions of
-//! all open runs are read from the journal. If the config no longer has the workflow of an open
-//! run, the workflow still gets a contract, which states what the workflow accepts and whom it may
-//! address. This contract accepts no requests, and allows only those peers that still exist. The
-//! definition of an ended run is read when a retry continues that run.
+//! all open runs are read from the journal. The definition of an ended run is read when a retry
+//! continues that run.
+//!
+//! The config may no longer have the workflow of an open run. Such a workflow still gets a
+//! contract, which accepts no requests, and allows only those peers that still exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -212,8 +213,8 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
 }
 
 /// Extends the config by everything that open runs need, one recorded definition after another.
-/// Leaves out each definition with which the config cannot be extended, and logs the reason.
-/// Returns the extended config and the remaining definitions.
+/// Leaves out a definition that does not fit the config, and logs the reason. Returns the extended
+/// config and the definitions that fit.
 fn extended_as_far_as_possible(
     config: &Arc<Config>,
     recorded: RecordedDefinitions,
@@ -283,9 +284,8 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = 
     }
 }
 
-/// Adds to `config` the schemas of the payloads that `definition` needs for outputs, questions,
-/// answers, verdicts and delegations. If the config already has a schema for a payload, keeps that
-/// schema.
+/// Adds to `config` the schemas that `definition` needs and `config` lacks: for the payloads of
+/// outputs, questions, answers, verdicts and delegations.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

@@ -1,11 +1,10 @@
-//! The gate: every rule that a payload must pass before it becomes a message, in a fixed order.
+//! The gate: the rules that a payload must pass before it becomes a message. They apply in a fixed
+//! order, and the first broken rule decides.
 //!
-//! There is one gate, and every payload passes it: payloads of clients, listeners and models, and
-//! the core's own. The cost of a check is bounded. The first broken rule decides. The checked bytes
-//! are recorded and delivered unchanged.
+//! There is one gate for all payloads: those of clients, listeners and models, and the core's own.
+//! The cost of a check is bounded. The checked bytes are recorded and delivered unchanged.
 //!
-//! This module must not know the state of threads: the pump applies the rules that depend on that
-//! state.
+//! This module must not know the state of threads. The pump applies the rules that depend on it.
 
 mod gates_of_earlier_configs;
 mod primitive;
@@ -26,9 +25,8 @@ use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 pub use gates_of_earlier_configs::EarlierGates;
 use submission::SubmittedText;
 
-/// Text of a refusal for a name outside the sender's vocabulary. The text is the same for an
-/// unknown name, for a name that the sender may not use, and for an unknown sender. A difference
-/// would reveal which names exist.
+/// Text of a refusal for a name outside the sender's vocabulary. It is the same for an unknown
+/// name, a forbidden name and an unknown sender, so that it does not reveal which names exist.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
@@ -46,8 +44,8 @@ pub struct Gate {
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule of the gate. Values of this type come only from
-/// [`Gate::check`]. The rules that depend on the state of threads do not belong to the gate: the
-/// pump applies them later, and then turns the payload into a message or refuses it.
+/// [`Gate::check`]. The pump may still refuse the payload by a rule that depends on the state of
+/// threads. Otherwise the pump turns it into a message.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
@@ -102,16 +100,15 @@ impl Gate {
         self
     }
 
-    /// Returns a copy of this gate for attempts that began before a reload. `current` contains the
-    /// contracts of the new config. The copy has the same schemas as this gate. It accepts no call
-    /// to a listener that is missing in `current`, and no payload that the called listener does not
-    /// accept any more.
+    /// Returns a copy of this gate for attempts that began before a reload, with the same schemas.
+    /// The copy only accepts calls that are still possible: `current`, the contracts of the new
+    /// config, must contain the called listener, and this listener must accept the payload.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
     }
 
-    /// Checks again, at this gate, a payload that another gate has accepted.
+    /// Checks at this gate a payload that an earlier gate has accepted.
     ///
     /// # Errors
     ///
@@ -148,8 +145,8 @@ impl Gate {
     }
 
     /// Returns the listeners that may write the result of a call to `listener`. These are
-    /// `listener` itself, the listeners to which it forwards calls, the listeners to which those
-    /// forward calls, and so on.
+    /// `listener` and the listeners to which the call can be forwarded, directly or through other
+    /// listeners.
     pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
         let mut senders = vec![listener.clone()];
         let mut at = 0;
@@ -220,9 +217,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. Some
-    /// payloads to the core, such as `spawn-thread`, contain another payload. Their examples
-    /// contain a payload that `sender` may send.
+    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. If
+    /// the payload must contain another one, as in a `spawn-thread`, the example contains a payload
+    /// that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -240,7 +237,7 @@ impl Gate {
     }
 
     /// Returns an example of a payload with this name, or `None` if there is no short example.
-    /// Caches each result, because a refusal must be fast, and making an example takes long.
+    /// Caches the result, because making an example takes long, and a refusal must be fast.
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.
@@ -255,9 +252,9 @@ impl Gate {
         example
     }
 
-    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. If the primitive
-    /// contains another payload, checks that payload as if `sender` had sent it alone. Returns the
-    /// primitive, and the checked payload inside it.
+    /// Parses a primitive, which is a payload to the core such as `spawn-thread`. Returns it with
+    /// the payload inside, if it contains one. Checks that payload as if `sender` had sent it
+    /// alone.
     fn read_primitive(
         &self,
         sender: &ListenerName,
@@ -283,10 +280,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. If the inner
-    /// payload has no `xmlns` of its own, it inherits the core's namespace, which the sender never
-    /// intends. The function then searches the sender's vocabulary for a name with the same local
-    /// part, and moves the payload to the namespace of that name.
+    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. A payload
+    /// without an `xmlns` of its own inherits the core's namespace, which the sender never intends.
+    /// If a name in the sender's vocabulary has the same local part, the payload gets the namespace
+    /// of this name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -330,8 +327,8 @@ impl Gate {
     }
 }
 
-/// Returns the digest of the payload in `text`: the digest of its root element, without any text
-/// around it. Returns `None` if the text breaks a rule that holds under every config.
+/// Returns the digest of the payload in `text`, that is, of the root element without any text
+/// around it. Returns `None` if `text` breaks a rule of form, which no config can change.
 pub fn payload_digest(text: &[u8]) -> Option<Digest> {
     let scanned = scan(text).ok()?;
     text.get(scanned.root).map(Digest::of)

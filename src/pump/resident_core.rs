@@ -1,10 +1,8 @@
-//! The core of a pump together with the trees and client keys that have left its memory. Two kinds
-//! of trees may leave memory: trees at rest, in which nothing is open, and trees whose open calls
-//! only wait for persons or timers.
+//! The core of a pump together with the trees and client keys that have left its memory. A tree may
+//! leave memory if nothing is open in it, or if its open calls only wait for persons or timers.
 //!
-//! The step is pure and sees only memory. So the trees and keys that an event names are brought
-//! back before the step of the event. No tree and no key leaves memory between a step and its
-//! effects.
+//! The step is pure and sees only memory. So the trees and keys that an event needs are brought
+//! back before its step, and none leaves memory between a step and its effects.
 
 mod waiting_visits;
 
@@ -41,8 +39,8 @@ pub struct ResidencyLimits {
     /// for persons or timers.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees, or of client keys, by which a limit may be exceeded before an eviction. So
-    /// one eviction removes many of them at once. Does not apply to `threads`.
+    /// Number of trees, or of client keys, by which their limit may be exceeded before an eviction.
+    /// So one eviction removes many at once. Does not apply to the limit `threads`.
     pub batch: usize,
 }
 
@@ -63,16 +61,16 @@ impl Default for ResidencyLimits {
 struct RestingTrees {
     store: RestingStore,
     limits: ResidencyLimits,
-    /// One entry for each time that a tree was at rest after a record or after its return to
-    /// memory. An entry is outdated, and is ignored, if the tree has got a later record.
+    /// Candidates for an eviction. A tree gets an entry each time that it is at rest after a record
+    /// or after its return to memory. The entry is ignored once the tree has got a later record.
     trees: VecDeque<RestingEntry>,
     /// Total number of threads of the entries in `trees`.
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Minimum total number of entries in `trees` and `keys` for the next eviction; 0 if there is
-    /// no minimum. Set by an eviction that had to leave trees in memory. The minimum is above the
-    /// number of entries at that time, so that the same trees are not examined again too soon.
+    /// Minimum number of entries in `trees` and `keys` together for the next eviction; 0 if there
+    /// is no minimum. An eviction that had to leave trees in memory sets a higher number than it
+    /// left, so that the same trees are not examined again too soon.
     retry_at: usize,
 }
 
@@ -80,12 +78,12 @@ struct RestingTrees {
 /// calls, all of which wait for persons or timers.
 #[derive(Debug, Default)]
 struct WaitingTrees {
-    /// One entry for each time that a tree was waiting after a record or after its return to
-    /// memory. An entry is outdated, and is ignored, if the tree has got a later record.
+    /// Candidates for an eviction. A tree gets an entry each time that it only waits after a record
+    /// or after its return to memory. The entry is ignored once the tree has got a later record.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. Set by
-    /// an eviction that had to leave trees in memory. The minimum is above the number of entries at
-    /// that time, so that the same trees are not examined again too soon.
+    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. An
+    /// eviction that had to leave trees in memory sets a higher number than it left, so that the
+    /// same trees are not examined again too soon.
     retry_at: usize,
 }
 
@@ -132,9 +130,9 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. Brings the trees that `stored.live` names
-    /// into memory, with one exception: if trees only wait for persons or timers, the core takes no
-    /// more of them than its limit. All other trees stay in the snapshot's store.
+    /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` into
+    /// memory. Of the trees that only wait for persons or timers, brings back no more than the
+    /// limit permits. All other trees stay in the snapshot's store.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -160,8 +158,8 @@ impl ResidentCore {
         Ok(core)
     }
 
-    /// Writes the trees and client keys in memory to the store. The store already contains the
-    /// trees and client keys outside memory. Returns the complete state for a snapshot.
+    /// Returns the complete state for a snapshot. Writes the trees and client keys in memory to the
+    /// store, which already contains those outside memory.
     pub fn into_stored(self) -> Result<StoredState, Error> {
         let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
@@ -281,8 +279,8 @@ impl ResidentCore {
         Ok(is_recalled)
     }
 
-    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not queue the tree for an
-    /// eviction. If the caller neither queues nor releases the tree, the tree stays in memory.
+    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not make it a candidate
+    /// for an eviction. The caller must do so, or the tree stays in memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -333,8 +331,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Queues the client keys in `facts`, so that they can leave memory. Also queues the tree with
-    /// the root `root`, if this tree is at rest or only waits for persons or timers.
+    /// Makes the client keys in `facts` candidates for an eviction. Does the same with the tree
+    /// `root`, if it is at rest or only waits for persons or timers.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -362,9 +360,9 @@ impl ResidentCore {
         }
     }
 
-    /// Evicts trees and client keys beyond the memory limits, beginning with the trees that have
-    /// been at rest or have waited longest. Must be called after a step's effects are done, because
-    /// effects read the state. Evicts nothing if the working file cannot be written.
+    /// Evicts trees and client keys beyond the memory limits. Trees that have been at rest or have
+    /// waited longest leave first. Must be called after a step's effects are done, because effects
+    /// read the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         self.evict_resting();
         self.evict_waiting();
@@ -503,16 +501,15 @@ impl RestingTrees {
     }
 
     /// Whether another tree has to leave memory. `staying` is the number of trees that this
-    /// eviction has already taken from the queue and cannot evict. These trees stay in memory, so
-    /// they count towards the limit.
+    /// eviction has examined and cannot evict. They count towards the limit.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
     /// Puts `trees`, which an eviction could not remove from memory, back into the queue. `is_done`
-    /// states that `trees` is empty and that all writes to the working file succeeded. If `is_done`
-    /// is false, the next eviction begins only after the number of queued trees and client keys has
-    /// grown by at least half. So the same trees are rarely examined again, even if the working
+    /// states that `trees` is empty and that all writes to the working file succeeded. If it is
+    /// false, the next eviction is delayed until the number of queued trees and client keys has
+    /// grown by at least half. So the same trees are rarely examined twice, even if the working
     /// file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
@@ -528,8 +525,8 @@ impl WaitingTrees {
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
     }
 
-    /// Puts `trees`, which an eviction of waiting trees could not remove from memory, back into the
-    /// queue. If `trees` is not empty, delays the next eviction as [`RestingTrees::stay`] does.
+    /// Puts `trees`, which an eviction could not remove from memory, back into the queue. If there
+    /// are any, delays the next eviction as [`RestingTrees::stay`] does.
     fn stay(&mut self, trees: Vec<RestingEntry>, limits: ResidencyLimits) {
         let is_done = trees.is_empty();
         self.trees.extend(trees);
@@ -538,15 +535,15 @@ impl WaitingTrees {
     }
 }
 
-/// Returns the name under which a client key is stored. The name contains a zero byte, which no id
-/// of a thread contains.
+/// Returns the name under which a client key is stored. It contains a zero byte, unlike the id of a
+/// thread, under which a tree is stored.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the texts of the trees in `outside` for a snapshot. These trees have open calls and are
-/// outside memory. If the pump has stood still since the text of a tree was written, the time-outs
-/// in the new text are later by the duration of the standstill.
+/// Updates the stored texts of the trees in `outside` for a snapshot. These trees have open calls
+/// and are outside memory. If the pump has stood still since a text was written, the time-outs in
+/// the new text are later by the duration of the standstill.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,
@@ -572,8 +569,7 @@ fn renew_texts(
     store.put(&round)
 }
 
-/// Returns the client keys in `facts`. A fact contains a client key if it accepts a client's
-/// message that was sent with that key.
+/// Returns the client keys of the messages that `facts` accept.
 fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
     facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, key: Some(key), .. } => Some((message.from.clone(), key.clone())),

@@ -1,8 +1,8 @@
 //! Makes snapshots of the state beside a running pump, on an OS thread of its own.
 //!
-//! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, beginning
-//! with the earlier snapshot. From the pump it gets only the positions of checkpoints, so it never
-//! makes the pump wait.
+//! The maker reads the journal up to a checkpoint. Like a start of the pump, it begins with the
+//! earlier snapshot and replays the records after it. It gets only positions of checkpoints from
+//! the pump, so it never makes the pump wait.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,15 +33,15 @@ use crate::thread::{AcceptedLoss, Input};
 /// thread.
 #[derive(Debug)]
 pub struct SnapshotMaker {
-    /// Queue of checkpoint positions for the snapshot maker; `None` once the maker has to end.
+    /// Channel for the positions of checkpoints; `None` once the OS thread has to end.
     checkpoints: Option<SyncSender<Position>>,
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// Position of the last checkpoint that was announced to the thread.
+    /// Position of the last checkpoint that was sent to the OS thread.
     announced: Position,
 }
 
-/// The journal from which a maker makes snapshots, and the number of records between two snapshots.
+/// The journal of which snapshots are made, and how often they are made.
 #[derive(Debug)]
 pub struct SnapshotPlan {
     pub data: PathBuf,
@@ -49,9 +49,9 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// Progress of the background proof, which verifies the records before the snapshot from which
-    /// the pump started. No snapshot is made until this proof has passed. `None` if there is no
-    /// background proof.
+    /// Progress of the background proof, or `None` if there is none. If the pump started from a
+    /// snapshot, this proof verifies the records before it. No new snapshot is made before the
+    /// proof has passed.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -76,7 +76,7 @@ impl SnapshotMaker {
         })
     }
 
-    /// Announces the last checkpoint of the journal. Never waits.
+    /// Reports the position of the last checkpoint to the OS thread. Never waits.
     pub fn announce(&mut self, checkpoint: Position) {
         if checkpoint <= self.announced {
             return;
@@ -151,8 +151,8 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position, and returns the
-    /// position. Returns `None` if `has_to_end` returned true, or if the journal has no checkpoint
-    /// at this position that was signed with this pump's key.
+    /// position. Returns `None` if the journal has no checkpoint there that this pump's key has
+    /// signed, or if `has_to_end` returned true.
     pub fn make(
         &self,
         position: Position,
@@ -198,9 +198,9 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Returns the state from which the replay begins. If `base` is an earlier snapshot, this is
-    /// the state of that snapshot. Otherwise it is an empty state in the stores that `base`
-    /// contains.
+    /// Returns the state from which the replay begins. `base` is the earlier snapshot, which
+    /// contains this state. If there is no snapshot, `base` contains empty stores instead, and the
+    /// state is empty.
     fn begin(
         base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,
@@ -225,9 +225,9 @@ impl RebuiltState {
         }
     }
 
-    /// Replays the records up to the position `last`. Verifies the checkpoints in `due`, each when
-    /// the replay reaches its position, and records the key that signed it. Returns false if
-    /// `has_to_end` returned true before all records were replayed.
+    /// Replays the records up to the position `last`. On the way, verifies the checkpoints in `due`
+    /// and records the keys that signed them. Returns false if `has_to_end` returned true before
+    /// all records were replayed.
     fn follow(
         &mut self,
         data: &Path,
@@ -256,8 +256,8 @@ impl RebuiltState {
         })
     }
 
-    /// Returns the snapshot at `checkpoint`. The last replayed record must be the last record that
-    /// `checkpoint` covers.
+    /// Returns the snapshot at `checkpoint`. All records that `checkpoint` covers, and no others,
+    /// must have been replayed.
     fn finish(self, checkpoint: Checkpoint) -> Result<(SnapshotEvidence, StoredState), Error> {
         let Self { core, mut heads, coverage, redactions, losses, signers } = self;
         if heads.merkle_root() != checkpoint.merkle_root {

@@ -1,7 +1,7 @@
 //! Searches the documents of a schema for an attribute that a payload can contain.
 //!
-//! A safety rule depends on the result, so in doubt the search finds the attribute: it compares
-//! local names alone, and a wildcard stands for everything that the schema declares.
+//! A safety rule depends on the result. In doubt, the search therefore finds the attribute: it
+//! compares only local names, and a wildcard stands for everything that the schema declares.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,17 +13,19 @@ use crate::xml::element::Element;
 type ComponentKey<'a> = (&'a str, &'a str);
 
 const ELEMENT: &str = "element";
-/// Kind of simple types and of complex types. One kind is enough for both, because a schema never
-/// gives a simple type and a complex type the same name.
+/// Kind of types, both simple and complex. A schema never gives the same name to a simple and a
+/// complex type, so one kind is enough.
 const TYPE: &str = "type";
 /// Key that stands for every simple type.
 const SIMPLE_TYPE: ComponentKey<'static> = (TYPE, "");
 
 /// Whether an instance of the global element `payload` can contain the attribute `attribute`, at
-/// any depth. `documents` are all documents of the schema, and must declare the attribute. Includes
-/// elements of a substitution group, and types that an instance chooses by `xsi:type`. Ignores
-/// namespaces. An element with a wildcard or of the type `xs:anyType` can contain every attribute
-/// that the documents declare.
+/// any depth. `documents` are all documents of the schema. Returns false if they do not declare the
+/// attribute.
+///
+/// Takes into account elements of a substitution group, and types that an instance chooses by
+/// `xsi:type`. Ignores namespaces. An element with a wildcard, or of the type `xs:anyType`, can
+/// contain every attribute that the documents declare.
 pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str) -> bool {
     let is_declared = |document: &SchemaDocument| {
         descendants(&document.root).any(|element| declares(element, attribute))
@@ -47,13 +49,13 @@ pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str)
     false
 }
 
-/// A search through the global components that a payload refers to, directly or through other
-/// components. Follows each reference once, so that the search ends even if types are recursive.
+/// A search through the global components to which a payload refers, directly or through other
+/// components. Visits each component once, so that the search ends even if types are recursive.
 struct AttributeSearch<'a> {
     attribute: &'a str,
     components: HashMap<ComponentKey<'a>, Vec<&'a Element>>,
-    /// For each component, the components that an instance can choose in its place: the elements of
-    /// its substitution group, or the types that are derived from it.
+    /// By component: the components that an instance can choose in its place. These are the
+    /// elements of its substitution group, or the types that are derived from it.
     substitutes: HashMap<ComponentKey<'a>, Vec<ComponentKey<'a>>>,
     open: Vec<ComponentKey<'a>>,
     visited: HashSet<ComponentKey<'a>>,
@@ -109,8 +111,8 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Searches one component. Adds each component to which it refers to `open`. Returns true if
-    /// the component itself can contain the attribute.
+    /// Returns true if the component itself can contain the attribute. If not, adds to `open` all
+    /// components to which it refers.
     fn search_component(&mut self, component: &'a Element) -> bool {
         for element in descendants(component) {
             if declares(element, self.attribute) || is_unbounded(element) {
@@ -122,7 +124,7 @@ impl<'a> AttributeSearch<'a> {
         false
     }
 
-    /// Adds each component to which `element` refers to `open`.
+    /// Adds to `open` all components to which `element` refers.
     fn follow(&mut self, element: &'a Element) {
         match element.local_name() {
             "element" => {
@@ -153,8 +155,8 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Adds the type of an element to `open`, and all types that an instance can choose in its
-    /// place. `written` is the name of the type as the schema document contains it.
+    /// Adds to `open` the type of an element, and all types that an instance can choose in its
+    /// place. `written` is the name of the type as the schema contains it.
     fn open_type(&mut self, element: &'a Element, written: &'a str) {
         let key = (TYPE, local(written));
         self.open_substitutes(key);
@@ -167,7 +169,7 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Adds a component to `open`, and all components that an instance can choose in its place.
+    /// Adds to `open` a component, and all components that an instance can choose in its place.
     fn open_substitutes(&mut self, key: ComponentKey<'a>) {
         let mut next = vec![key];
         while let Some(key) = next.pop() {

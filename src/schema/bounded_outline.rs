@@ -1,5 +1,5 @@
-//! Outlines of payloads for prompts. An outline is a description of bounded length, and states
-//! which parts of the payload it leaves out.
+//! Outlines of payloads for prompts. An outline is a description of bounded length, which states
+//! how much of the payload it leaves out.
 
 use super::describe::{
     DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,
@@ -18,8 +18,8 @@ const NOTE_CHARS: usize = 120;
 const CHOICES: usize = 12;
 /// Number of bytes that an outline reserves for sentences about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Maximum number of parameters in an attempt to describe a payload. An attempt with more
-/// parameters is abandoned, because no outline has room for so many.
+/// Maximum number of child elements that an attempt at an outline describes. An attempt that
+/// reaches it is given up, because no outline has room for so many.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length
@@ -56,8 +56,8 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 const NARROW: &str = "The schema checks them all the same, and a refusal names what it expects. To \
     narrow the outline, let the config accept an element with fewer parts.";
 
-/// Describes the payload with as many of its parameters as the maximum length permits. Chooses
-/// required parameters first. The parameters keep their order.
+/// Describes the payload with as many of its parameters as the maximum length permits. Required
+/// parameters get room first. All parameters stay in the order of the schema.
 fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
     let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);
     shorten(&mut description);
@@ -96,8 +96,8 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Returns the number of parameters, at all levels, whose attributes or children are named but not
-/// described.
+/// Returns the number of parameters, at all levels, that have attributes or children of which only
+/// the names are given.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());

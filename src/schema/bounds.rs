@@ -1,10 +1,11 @@
-//! Bounds the cost of compiling a schema and of validating texts against it, before libxml2 gets
-//! the schema.
+//! Limits the cost of compiling a schema and of validating texts against it. The check takes place
+//! before libxml2 gets the schema, and limits:
 //!
-//! The check limits three things: the number of particles in each content model, with references to
-//! groups expanded; the product of bounded repetitions that are nested in one another; and the
-//! repetitions and the nesting in patterns. Even a schema that passes this check is compiled in a
-//! child process with a time limit.
+//! - the number of particles in each content model, after references to groups are expanded,
+//! - the product of bounded repetitions that are nested in one another,
+//! - the repetitions and the nesting in patterns.
+//!
+//! A schema that passes this check is still compiled in a child process with a time limit.
 
 use std::collections::HashMap;
 
@@ -67,9 +68,8 @@ fn walk(
     }
 }
 
-/// The weight of a content model. It consists of two independent numbers: the number of particles,
-/// and the largest product of bounded repetitions that are nested in one another. Each number has
-/// its own limit.
+/// The weight of a content model: the number of particles, and the largest product of bounded
+/// repetitions that are nested in one another. Each of these two numbers has its own limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParticleWeight {
     particles: u64,
@@ -96,9 +96,9 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// The weight of each named group; `None` while the weight is being computed. During the
-    /// computation, a reference to the same group counts as empty. So the computation ends even if
-    /// groups refer to one another in a cycle.
+    /// The weight of each named group; `None` while it is being computed. A reference to a group
+    /// counts as empty meanwhile, so that the computation ends even if groups refer to one another
+    /// in a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 
@@ -139,7 +139,7 @@ impl ParticleScale<'_> {
     }
 }
 
-/// Returns the factor by which a particle multiplies bounded repetitions inside it: its
+/// Returns the factor by which a particle multiplies the bounded repetitions inside it. This is its
 /// `maxOccurs`, or 1 if `maxOccurs` is absent or `unbounded`.
 fn counted(particle: &Element) -> u64 {
     particle.attribute("maxOccurs").and_then(|n| n.trim().parse().ok()).unwrap_or(1).max(1)

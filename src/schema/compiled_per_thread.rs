@@ -1,5 +1,5 @@
-//! The compiled schemas of each OS thread. A compiled schema of libxml2 must not be
-//! used on another thread, so each thread compiles its own copies.
+//! The compiled schemas of each OS thread. A compiled schema of libxml2 must only be used on the OS
+//! thread that has compiled it, so each OS thread compiles its own copies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::schema_problem::SchemaProblem;
 use crate::ids::Digest;
 use crate::limits;
 
-/// A compiled schema that belongs to one thread.
+/// A compiled schema that belongs to one OS thread.
 pub type ThreadSchema = Rc<RefCell<CompiledSchema>>;
 
 /// Compiled schemas by digest. The hasher is fast, because every check of a payload looks up a
@@ -23,8 +23,8 @@ thread_local! {
     static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
-/// Returns the compiled schemas of `bundle` that belong to the present OS thread. The
-/// first use on a thread compiles them.
+/// Returns the compiled schemas of `bundle` for the present OS thread. Compiles them at the first
+/// use on this OS thread.
 pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
     COMPILED.with_borrow_mut(|all| {
         if let Some(schema) = all.get(&bundle.digest) {

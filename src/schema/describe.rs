@@ -15,9 +15,8 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of child elements that a description describes together with their own attributes
-/// and children. For further child elements, the description only lists the names of some of their
-/// attributes and children.
+/// Maximum number of child elements that are described with their own attributes and children. For
+/// all further child elements, a description only lists some names of attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
 /// Maximum number of undescribed attributes and children that the description of an element names.
 const NAMES_SHOWN: usize = 8;
@@ -92,7 +91,7 @@ pub struct PayloadParameter {
     /// Whether the parameter may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
-    /// Whether the parameter is one of several alternatives.
+    /// Whether the parameter is one of several alternatives, of which a payload contains one.
     #[serde(rename = "alternative")]
     pub alternative: bool,
     #[serde(rename = "content")]
@@ -103,14 +102,12 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// The attributes and children of this parameter that the description lists by name, but does
-    /// not describe.
+    /// The attributes and children of this parameter that are only listed by name.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
 }
 
-/// The attributes and children of an element that a description lists by name, but does not
-/// describe.
+/// The attributes and children of an element that a description only lists by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UndescribedParts {
     /// Names of the first undescribed attributes and children.
@@ -193,21 +190,21 @@ pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
     /// Number of child elements that may still be described with their attributes and children.
-    /// Each described child element reduces the number by one.
+    /// Each such description reduces the number by one.
     left: Cell<usize>,
     /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,
 }
 
 impl<'a> DescribedModel<'a> {
-    /// Creates a describer for `depth` levels of parameters. It describes the attributes and
-    /// children of at most `most` child elements.
+    /// Creates a describer for `depth` levels of parameters. At most `most` child elements are
+    /// described with their own attributes and children.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
 
-    /// Whether the maximum number of child elements has been described. For further child elements,
-    /// the description only lists the names of some of their attributes and children.
+    /// Whether the maximum number of child elements has been described with their attributes and
+    /// children. For all further ones, the description only lists some names.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }
@@ -443,7 +440,7 @@ fn plain(kind: &str) -> TextContent {
     TextContent { kind: kind.to_owned(), choices: Vec::new(), more_choices: 0, range: None }
 }
 
-/// Whether the prose for the built-in type contains an example value.
+/// Whether the description of a value of this built-in type contains an example.
 fn is_dated(builtin: &str) -> bool {
     matches!(builtin, "date" | "dateTime" | "time" | "duration")
 }

@@ -1,7 +1,7 @@
 //! Generates examples of a payload from its schema.
 //!
-//! Returns several candidates, the most informative first. The caller validates the candidates with
-//! libxml2 and keeps the first valid one.
+//! There are several candidates, the most informative first. The caller validates them with libxml2
+//! and keeps the first valid one.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,13 +19,12 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum depth at which an example contains optional parts.
 const OPTIONAL_DEPTH: usize = 3;
-/// Number of attempts to generate an example. Each attempt makes two candidates: one with optional
-/// parts and one without. Different attempts use different values and different branches of
-/// choices.
+/// Number of attempts to generate an example. Each attempt makes one candidate with optional parts
+/// and one without. Attempts differ in their values and in the branches of choices.
 const ATTEMPTS: usize = 4;
 
 /// Returns texts that may be valid examples of the payload `name`, the most informative first. The
-/// caller must validate them in this order.
+/// caller must validate each of them.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
@@ -77,9 +76,9 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Chooses a concrete type that an example uses in place of the abstract type `kind`. Returns
-    /// `None` if the schema has no such type. Returns `Some(None)` if `kind` is not abstract,
-    /// because the example then uses `kind` itself.
+    /// Chooses a concrete type for an example if the type `kind` is abstract. Returns `None` if the
+    /// schema has no concrete type for it. Returns `Some(None)` if `kind` is not abstract, because
+    /// the example can then use `kind` itself.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -189,8 +188,8 @@ impl ExampleBuilder<'_> {
         }
     }
 
-    /// Generates one branch of a choice. Branches without recursion come first, and each attempt
-    /// begins with another branch. Returns `None` if no branch can be generated.
+    /// Generates one branch of a choice, preferably one without recursion. Each attempt begins with
+    /// another branch. Returns `None` if no branch can be generated.
     fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
@@ -219,9 +218,9 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// Returns an example element for a wildcard. `namespace` states which namespaces the wildcard
-/// permits: a list, or `##any`. Returns `None` if the first namespace in the list is the target
-/// namespace.
+/// Returns an example element for a wildcard. `namespace` is `##any` or a list of the namespaces
+/// that the wildcard permits. The element gets the first of them. Returns `None` if this is the
+/// target namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",

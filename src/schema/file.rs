@@ -1,5 +1,4 @@
-//! One schema file that is known to compile, and that validates texts on any OS
-//! thread.
+//! A schema file that compiles, and that validates texts on any OS thread.
 
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
@@ -28,9 +27,9 @@ use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// Searcher for `chemaLocation`, the common part of `schemaLocation` and
-/// `noNamespaceSchemaLocation`, which are the attributes that state the location of a schema.
-/// Created once, because creating a searcher costs more than a search in a short text.
+/// Searcher for `schemaLocation` and `noNamespaceSchemaLocation`, the attributes that state the
+/// location of a schema. It searches for their common part. Created once, because creating a
+/// searcher costs more than a search in a short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
@@ -45,7 +44,7 @@ pub struct SchemaFile {
 }
 
 /// Texts that describe a payload in prompts. Each text is made on first use and then kept, because
-/// the prompts of all agents that know the payload contain it.
+/// it occurs in the prompts of all agents that know the payload.
 #[derive(Default)]
 struct PromptTexts {
     outline: OnceLock<PayloadDescription>,
@@ -89,9 +88,9 @@ impl SchemaFile {
         SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
-    /// Loads a shipped schema by its name, such as `organism:actions.xsd`. The journal stores the
-    /// text of the schema like the text of a file, because another version of the program may ship
-    /// another text.
+    /// Loads a shipped schema by its name, such as `organism:actions.xsd`. Its text is stored in
+    /// the journal like the text of a file, because another version of the program may ship another
+    /// text.
     pub fn shipped(name: &str) -> Result<Self, Vec<SchemaProblem>> {
         let Some(schema) = shipped::schema(name) else {
             let message = "there is no shipped schema of this name";
@@ -100,8 +99,8 @@ impl SchemaFile {
         SchemaBundle::generated(name, schema.text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
-    /// Loads a schema that was generated from a config. It is not linted, because its text has no
-    /// author who could follow a warning.
+    /// Loads a schema that was generated from a config. Such a schema is not linted, because there
+    /// is no author who could follow a warning.
     pub fn generated(
         compiler: &mut SchemaCompiler,
         label: &str,
@@ -110,8 +109,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks a schema that is not part of the program: it must stay within the bounds, and
-    /// `compiler` must be able to compile it.
+    /// Returns a schema if it stays within the bounds and `compiler` can compile it. Not for
+    /// schemas that are part of the program.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -136,8 +135,8 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// Returns the documents of the schema except those that are part of the program. The schema
-    /// file itself comes first.
+    /// Returns the documents of the schema, the schema file first. Leaves out documents that are
+    /// part of the program.
     pub fn documents(&self) -> impl Iterator<Item = &SchemaDocument> {
         self.bundle.sources.iter().filter(|source| source.is_recorded)
     }
@@ -214,8 +213,8 @@ impl SchemaFile {
         self.model.get_or_init(|| read::model(&self.bundle))
     }
 
-    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. The documents
-    /// of the schema must declare the attribute. In doubt, returns true.
+    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. In doubt,
+    /// returns true. Returns false if no document of the schema declares the attribute.
     pub fn can_contain(&self, name: &PayloadName, attribute: &str) -> bool {
         attribute_search::can_contain(&self.bundle.sources, &name.local, attribute)
     }
@@ -270,20 +269,20 @@ impl SchemaFile {
         json::early_schema(self.model(), name)
     }
 
-    /// Returns the name of the property that holds the payload's content in a native tool call.
-    /// Returns `None` if the call has no such property.
+    /// Returns the name of the property that holds the content of a payload in a native tool call.
+    /// Returns `None` if no property holds it as a whole.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         json::content_key(self.model(), name)
     }
 
-    /// Returns the name of the property that holds the child with the local name `child` in a
-    /// native tool call. Returns `None` if the call has no such property.
+    /// Returns the name of the property that holds a child in a native tool call. `child` is the
+    /// local name of the child. Returns `None` if there is no such property.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         json::child_key(self.model(), name, child)
     }
 
     /// Converts the arguments of a native tool call to the payload that they describe. `arguments`
-    /// is JSON as the model wrote it. The caller must still validate the payload.
+    /// is the JSON that the model wrote. The caller must validate the returned payload.
     ///
     /// # Errors
     ///
@@ -305,15 +304,15 @@ impl SchemaFile {
         json::to_json(self.model(), name, payload)
     }
 
-    /// Returns the parts of a payload that native tool calls can express only as XML, or not at
-    /// all.
+    /// Returns the parts of a payload that native tool calls cannot express, or can express only as
+    /// XML.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         json::gaps(self.model(), name)
     }
 
-    /// Adds the shape of `name` to `shapes`, and returns the id of the shape; `None` if the schema
-    /// does not declare `name`. The shape states which children each element may have, and is used
-    /// to extract payloads from a model's text.
+    /// Adds the shape of `name` to `shapes`, and returns its id; `None` if the schema does not
+    /// declare `name`. The shape states which children each element may have. It is used to extract
+    /// payloads from a model's text.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }
@@ -336,8 +335,8 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// Returns the names of all payloads that are declared in the first document or in a document that
-/// it includes. A payload is a global element that is not abstract.
+/// Returns the names of all payloads, sorted. A payload is a global element that is not abstract
+/// and is declared in the first document or in a document that it includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

@@ -1,6 +1,6 @@
-//! Fills in a payload field by field, with one question for each value.
+//! Fills in a payload value by value, with a question to the user for each value.
 //!
-//! The result is a proposal that the gate checks. This module must not know terminals or browsers.
+//! The gate still has to check the result. This module must not know terminals or browsers.
 
 use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
@@ -14,10 +14,10 @@ pub struct FormField<'a> {
     pub path: &'a str,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Whether a value is required. If not, an empty answer leaves the value out.
+    /// Whether a value is required. If it is not, an empty answer leaves it out.
     pub required: bool,
     pub default: Option<&'a str>,
-    /// Why the previous answer was not accepted; `None` at the first question.
+    /// Reason why the previous answer to the same question was not accepted; `None` at first.
     pub again: Option<&'static str>,
 }
 
@@ -72,8 +72,8 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in a child element. If the element may be repeated, fills in further elements of this
-    /// name until the user wants no more.
+    /// Fills in a child element. If it may be repeated, fills in more elements of the same name
+    /// until the user wants no more.
     fn children(
         &mut self,
         mut element: Element,
@@ -130,7 +130,8 @@ impl<E> FormFilling<'_, E> {
         )
     }
 
-    /// Lets the user choose one of several alternatives. Returns `None` if the user chooses none.
+    /// Lets the user choose one of several alternatives. Returns `None` if the user chooses none of
+    /// them.
     fn choose<'p>(
         &mut self,
         among: &'p [PayloadParameter],
@@ -149,8 +150,8 @@ impl<E> FormFilling<'_, E> {
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
-    /// Asks for a value, and repeats the question until the answer is acceptable. Returns `None` if
-    /// the user leaves the value out.
+    /// Requests a value from the user until the answer is acceptable. Returns `None` if the user
+    /// leaves the value out.
     fn put(
         &mut self,
         content: &TextContent,
@@ -194,9 +195,8 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// Converts the answer to a question for a Boolean value: `yes` and `y` become `true`, and `no` and
-/// `n` become `false`. Returns `None` for any other answer, and for a question about a value of
-/// another type.
+/// Converts the answer to a question for a Boolean: `yes` and `y` become `true`, `no` and `n`
+/// become `false`. Returns `None` for any other answer, and if the question is not for a Boolean.
 fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     if content.kind != BOOLEAN_WORDS {
         return None;
@@ -209,8 +209,8 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the alternatives at the beginning of `parameters`, which form one choice. Returns an
-/// empty slice if `parameters` begins with a parameter that is no alternative.
+/// Returns the alternatives at the beginning of `parameters`, which form one choice. The slice is
+/// empty if the first parameter is no alternative.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! The only interface to libxml2, and the only `unsafe` code of the source tree.
 //!
-//! Each OS thread collects the messages of libxml2 in a bounded list. libxml2 can load only
-//! documents that the caller has passed in before, so it never opens a file or a network address.
-//! This module must not know payload names, error codes or files.
+//! libxml2 can load only documents that the caller has provided, so it never opens a file or a
+//! network address. Its messages are collected in a bounded list for each OS thread. This module
+//! must not know payload names, error codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
 
 mod xpath_evaluation;
@@ -33,19 +33,18 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A parser context. Each OS thread keeps one context for all its parsing, because creating a
+/// A parser context. Each OS thread parses all its texts with one context, because creating a
 /// context costs as much as parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Number of bytes that the context may still parse before a new context replaces it. A context
-    /// keeps every name that it has read, and so needs more and more memory.
+    /// Number of bytes that the context may still parse. A new context then replaces it, because a
+    /// context keeps every name that it has read, and so needs more and more memory.
     room: usize,
 }
 
 impl ParserContext {
-    /// Returns the parser context in `kept` if this context may still parse `length` bytes.
-    /// Otherwise, puts a new context into `kept` and returns it. Returns `None` if libxml2 cannot
-    /// create a context.
+    /// Returns the parser context in `kept`. First puts a new context there if none is there, or if
+    /// it may not parse `length` more bytes. Returns `None` if libxml2 cannot create a context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -85,9 +84,9 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses a text strictly: libxml2 does not repair errors, loads nothing, replaces no entities,
-    /// and applies its own limits. Also refuses a text with a namespace error, which libxml2 alone
-    /// would accept.
+    /// Parses a text strictly: libxml2 repairs no errors, loads nothing, replaces no entities, and
+    /// applies its own limits. Also refuses a text with a namespace error, which libxml2 would
+    /// accept.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -155,10 +154,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly if the caller does not state the encoding of the text.
-/// Returns true only for an ASCII text that begins with the start tag of an element. Such a text
-/// has no XML declaration, and libxml2 cannot mistake its first bytes for those of another
-/// encoding.
+/// Whether libxml2 reads a text correctly without being given the encoding. True only for an ASCII
+/// text that begins with the start tag of an element. Such a text has no XML declaration, and
+/// libxml2 cannot mistake its first bytes for those of another encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -183,9 +181,9 @@ impl Drop for CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the first of `documents`. Its includes and imports name the other documents as
-    /// `organism-schema:1` and so on. Returns the compiled schema with the warnings of the
-    /// compiler.
+    /// Compiles the first of `documents`. In its includes and imports, `organism-schema:1` is the
+    /// location of the second document, and so on. Returns the compiled schema, and the warnings of
+    /// the compiler.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         ready();
         SERVED.with_borrow_mut(|served| *served = documents.to_vec());
@@ -263,7 +261,7 @@ fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaVali
     Some(context)
 }
 
-/// Initialises libxml2, once for the process and once for each thread.
+/// Initialises libxml2, once for the process and once for each OS thread.
 fn ready() {
     static PROCESS: Once = Once::new();
     PROCESS.call_once(|| {
@@ -298,9 +296,9 @@ impl CaughtMessages {
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
-/// Returns the error handler in the type that the bindings expect. The second argument of this type
-/// is a `mut` pointer before libxml2 2.12, and a `const` pointer from then on. Both kinds of
-/// pointer are passed in the same way, so the same handler fits both types.
+/// Returns the error handler as the function type that the bindings expect. This type has a `mut`
+/// pointer as its second argument before libxml2 2.12, and a `const` pointer from then on. Both are
+/// passed in the same way, so the same handler fits both.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = record_error;
@@ -312,7 +310,7 @@ fn handler<T: Copy>() -> T {
 type TextHandler = unsafe extern "C" fn(*mut c_void, *const c_char, ...);
 
 /// Returns a handler that ignores the texts of errors, which libxml2 would otherwise print on
-/// standard error. libxml2 also passes each of these errors to [`record_error`].
+/// standard error. No error is lost, because libxml2 also passes each one to [`record_error`].
 fn ignore_text() -> TextHandler {
     type FixedHandler = unsafe extern "C" fn(*mut c_void, *const c_char);
     unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}

@@ -42,7 +42,7 @@ pub struct LocationStep {
     pub attribute: bool,
     /// Index among the sibling elements, counted from 0.
     pub position: u32,
-    /// Number of the node among its siblings with the same name, counted from 1. It is 0 if no
-    /// sibling has the same name.
+    /// Number of the node among its siblings with the same name, counted from 1; 0 if no sibling
+    /// has the same name.
     pub same: u32,
 }

@@ -129,9 +129,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic reports a warning or an internal failure of libxml2 instead of a defect of
-/// the text. The decision rests mainly on the level and the code, because the message may quote
-/// parts of the sender's text.
+/// Whether a diagnostic is a warning or an internal failure of libxml2, and not a defect of the
+/// text. Depends as little as possible on the message, because the message may quote the sender's
+/// text.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -141,10 +141,9 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message about a violated key states only that libxml2 had no value to compare. In this
-/// case the value of a field of the key is invalid, and another diagnostic reports this. Returns
-/// false for a message that ends in a quotation, because the sender may have written the quoted
-/// text.
+/// Whether a message about a violated key only states that libxml2 had no value to compare. The
+/// value of a field of the key is then invalid, which another diagnostic reports. Returns false if
+/// the message ends in a quotation, because the sender may have written the quoted text.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -217,7 +216,7 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     out
 }
 
-/// Puts a message of libxml2 on one line, in lower case and without namespaces in braces.
+/// Puts a message of libxml2 on one line, in lower case, and removes namespaces in braces.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {
@@ -239,8 +238,8 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether a message reports an element as not permitted, and lists an element of the same name
-/// among the expected elements. The two elements then differ only in their namespaces.
+/// Whether a message refuses an element, although an element of the same name is expected. The two
+/// then differ only in their namespaces.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

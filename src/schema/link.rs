@@ -1,8 +1,8 @@
-//! Links between the documents of a schema, and the form of the documents that libxml2 gets.
+//! Links between the documents of a schema, and the documents in the form that libxml2 gets.
 //!
-//! libxml2 accepts one location for each imported namespace. It ignores further locations and only
-//! warns. If several documents of one namespace are imported, this module therefore generates a
-//! document that includes all of them.
+//! libxml2 uses only one location for each imported namespace, and ignores further ones with a
+//! warning. So if several documents of one namespace are imported, this module generates a document
+//! that includes all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -66,7 +66,8 @@ impl SchemaLink {
     }
 }
 
-/// Returns the documents as libxml2 gets them: each location names a document by its index.
+/// Returns the documents in the form that libxml2 gets: each location contains the index of a
+/// document.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -106,7 +107,7 @@ pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>
 }
 
 /// Returns the index of `document`, and the indices of all documents that it includes or redefines,
-/// directly or through others.
+/// directly or through other documents.
 pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
@@ -167,8 +168,8 @@ fn rewrite<'a>(
     out
 }
 
-/// Replaces the location in the start tag of a link, or removes it if `to` is `None`. The tag keeps
-/// its number of lines.
+/// Replaces the location in the start tag of a link, or removes it if `to` is `None`. The number of
+/// lines of the tag stays the same.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {
@@ -187,7 +188,8 @@ fn retag(tag: &str, to: Option<usize>) -> String {
     format!("{name} schemaLocation=\"{SCHEME}{to}\"{rest}")
 }
 
-/// Returns the byte range of `schemaLocation="…"` in a start tag; `None` if the tag lacks it.
+/// Returns the byte range of `schemaLocation="…"` in a start tag; `None` if there is no such
+/// attribute.
 fn location(tag: &str) -> Option<Range<usize>> {
     const NAME: &str = "schemaLocation";
     for (start, _) in tag.match_indices(NAME) {

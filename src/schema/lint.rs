@@ -6,9 +6,8 @@
 //! - libxml2 accepts child elements where an element of mixed content is `fixed`.
 //! - libxml2 does not check that a restriction permits only what its base permits.
 //! - libxml2 refuses white space around the values of some number and date types, although XSD
-//!   permits this white space. Almost every schema has such types, and a warning about each would
-//!   be noise. So this module warns only where such a value is the text of an element with
-//!   attributes.
+//!   permits it. Almost every schema has such types, so there is a warning only where such a value
+//!   is the text of an element with attributes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -56,8 +55,7 @@ fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaCompone
     }
 }
 
-/// An element of a schema document. `namespace` is the namespace of the types, elements and groups
-/// that the document defines.
+/// An element of a schema document. `namespace` is the namespace of the document's definitions.
 #[derive(Clone, Copy)]
 struct SchemaComponent<'a> {
     element: &'a Element,
@@ -77,8 +75,7 @@ impl<'a> SchemaComponent<'a> {
         self.element.children().map(move |element| Self { element, ..self })
     }
 
-    /// Returns the first child that is the XML Schema element `local`; `None` if there is no such
-    /// child.
+    /// Returns the first child that is the XML Schema element `local`; `None` if there is none.
     fn child(self, local: &str) -> Option<Self> {
         self.children().find(|child| child.element.is(local))
     }
@@ -101,8 +98,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns a warning if libxml2 deviates from the XSD standard when it checks the type of this
-/// component. Returns `None` if libxml2 follows the standard.
+/// Returns a warning if libxml2 does not check the type of this component as XSD requires. Returns
+/// `None` if it does.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,
@@ -136,10 +133,11 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts a content model, which libxml2 does not check. This is the case for
-/// the restriction of a complex type. It is also the case for a redefinition that gives a group a
-/// new content without a reference to the original group: the new content must be a restriction of
-/// the original content.
+/// Whether an element restricts a content model, which libxml2 does not check. Such elements are:
+///
+/// - a restriction of a complex type,
+/// - a redefinition of a group without a reference to the original group, because its new content
+///   must be a restriction of the original content.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {
@@ -202,8 +200,8 @@ struct Visited {
     elements: HashSet<QName>,
 }
 
-/// Global definitions by name. If the schema redefines a definition, the list of the name contains
-/// both the original and the new definition.
+/// Global definitions by name. If a name is redefined, its list contains both the original and the
+/// new definition.
 type DefinitionsByName<'a> = HashMap<QName, Vec<SchemaComponent<'a>>>;
 
 /// The global definitions of all documents.
@@ -262,8 +260,8 @@ impl<'a> Definitions<'a> {
         *name == any_type() || named.any(|kind| self.is_mixed(*kind, visited))
     }
 
-    /// Whether a complex type has mixed content. An extension without content of its own has the
-    /// content of its base type.
+    /// Whether a complex type has mixed content. An extension that adds no content has the content
+    /// of its base type.
     fn is_mixed(&self, kind: SchemaComponent<'a>, visited: &mut Visited) -> bool {
         let is_true = |component: SchemaComponent<'_>| {
             let mixed = component.element.attribute("mixed");

@@ -1,8 +1,8 @@
 //! Loads a schema file, with all documents that it includes and imports, as one bundle.
 //!
-//! Documents come only from the folder of the file, from the folders that the config lists as its
-//! catalogue, and from the built-in catalogue. A document that cannot be found is a problem of the
-//! whole bundle.
+//! Documents come only from three places: the folder of the file, the folders in the catalogue of
+//! the config, and the built-in catalogue. If a document cannot be found, the whole bundle has a
+//! problem.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -31,15 +31,15 @@ const CATALOGUE: &[(&str, &str, &str)] = &[
 /// Namespaces that every schema knows without an import.
 const KNOWN: &[&str] = &[XSD, XSI];
 
-/// All documents of one schema. The first is the requested document.
+/// All documents of one schema. The schema file itself comes first.
 #[derive(Debug, Clone)]
 pub struct SchemaBundle {
     pub sources: Vec<SchemaDocument>,
     /// Links between the documents.
     pub links: Vec<SchemaLink>,
-    /// The documents in the form that libxml2 compiles, by index. First come the source documents,
-    /// in which each location is replaced by the index of a document. Then come generated
-    /// documents, each of which collects the imports of one namespace.
+    /// The documents in the form that libxml2 compiles. First come the source documents, in which
+    /// each location is replaced by the index of a document. Generated documents follow, each of
+    /// which collects the imports of one namespace.
     pub compiled: Vec<Vec<u8>>,
     pub digest: Digest,
 }
@@ -78,15 +78,15 @@ impl SchemaBundle {
     }
 
     /// Returns the indices of the first document and of all documents that it includes, directly or
-    /// through others. These documents share one namespace.
+    /// through other documents. All of them share one namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
 }
 
 struct BundleLoader {
-    /// The folder of the first document. Documents are loaded from this folder and from the
-    /// catalogue. `None` if the first document is not a file.
+    /// The folder of the first document, from which further documents may be loaded. `None` if the
+    /// first document is not a file.
     folder: Option<PathBuf>,
     catalogue: Vec<PathBuf>,
     shown: PathBuf,
@@ -164,9 +164,9 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads. Returns `None` for an import of a
-    /// namespace that is built into XML Schema. Also returns `None` for an import that states no
-    /// location, unless this program has a built-in document of the namespace.
+    /// Returns the index of the document to which a link leads. Returns `None` for an import if its
+    /// namespace is built into XML Schema. Also returns `None` for an import without a location,
+    /// unless this program has a built-in document of its namespace.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -206,11 +206,13 @@ impl BundleLoader {
         }
     }
 
-    /// Whether an import of a namespace loads the built-in document of this program instead of a
-    /// file of the user. Returns true for the XML namespace, and for a namespace whose built-in
-    /// document is already loaded. For any other namespace, returns true if the import names no
-    /// permitted file, or names a file with a document type declaration, such as the published
-    /// schema of XML signatures.
+    /// Whether an import loads the built-in document of its namespace instead of a file of the
+    /// user. Returns true in these cases:
+    ///
+    /// - The namespace is that of XML, or its built-in document is already loaded.
+    /// - The import names no permitted file.
+    /// - The import names a file with a document type declaration, such as the published schema of
+    ///   XML signatures.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,
@@ -246,8 +248,8 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// Returns the real path of `location`. Refuses a path that is neither in the folder of the
-    /// first document nor in a folder of the catalogue, however `location` is written.
+    /// Returns the real path of `location`. However `location` is written, refuses a path outside
+    /// the folder of the first document and the folders of the catalogue.
     fn inside(
         &self,
         from: &SchemaDocument,
@@ -285,8 +287,9 @@ impl BundleLoader {
         if is_inside(&real) { Ok(real) } else { Err(outside()) }
     }
 
-    /// Finds a file in the catalogue folders by the last part of `location`, which may be a path or
-    /// an address. Does not search subfolders. Returns `None` if no folder contains the file.
+    /// Finds a file in the catalogue folders, but not in their subfolders. The file name is the
+    /// last part of `location`, which may be a path or an address. Returns `None` if no folder
+    /// contains the file.
     fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
         let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
         self.catalogue.iter().find_map(|folder| {
@@ -301,9 +304,9 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves each import that states no location. If another import of the same namespace leads
-    /// to a document, uses that document. Otherwise uses the main document, if its namespace is the
-    /// imported namespace. If there is no such document, reports a problem.
+    /// Resolves each import without a location. Uses the document to which another import of the
+    /// same namespace leads, or the main document if that has the namespace. If there is neither,
+    /// reports a problem.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {
@@ -364,8 +367,8 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// Returns the digest of all documents in the order in which they were found. The digest does not
-/// depend on the paths of the documents.
+/// Returns the digest of all documents, in the order in which they were found. Does not depend on
+/// their paths.
 fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {

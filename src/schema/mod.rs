@@ -55,13 +55,13 @@ use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// The schemas of an organism, by payload name. Cheap to clone and shared by all OS threads. Each
-/// OS thread compiles its own copy of each schema at the first use.
+/// The schemas of an organism, by payload name. Cheap to clone. All OS threads share this value,
+/// and each of them compiles its own copy of a schema at the first use.
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Reserved namespaces, in which schema files must not define payload names. A namespace that
-    /// extends a reserved namespace by `/` and a name is also reserved.
+    /// Namespaces in which schema files must not define payload names. A namespace that extends one
+    /// of them by `/` and a name is also reserved.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -74,14 +74,14 @@ impl std::fmt::Debug for Schemas {
 
 impl Schemas {
     /// Reserves the given namespaces, and all namespaces that extend one of them by `/` and a name.
-    /// Schema files that are added later must not define payload names in a reserved namespace.
+    /// A schema file that is added later must not define payload names in them.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
-    /// Whether `namespace` is reserved, or extends a reserved namespace. A schema file that defines
-    /// payload names in such a namespace is refused.
+    /// Whether `namespace` is reserved, or extends a reserved one, so that schema files must not
+    /// define payload names in it.
     pub fn is_reserved(&self, namespace: &str) -> bool {
         self.reserved.iter().any(|reserved| {
             let beneath = namespace.strip_prefix(reserved.as_str());
@@ -94,8 +94,8 @@ impl Schemas {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
-    /// Loads and registers a schema file as [`Schemas::add_file`] does, but with the given
-    /// compiler. Several files load faster with the same compiler.
+    /// Loads and registers a schema file as [`Schemas::add_file`] does. Uses the given compiler,
+    /// because several files load faster with the same one.
     pub fn add_file_with(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -123,8 +123,8 @@ impl Schemas {
         self.register(SchemaFile::builtin(label, text)?)
     }
 
-    /// Registers a schema that was generated from a config. The journal stores the text of the
-    /// schema with the other schemas of the config.
+    /// Registers a schema that was generated from a config. The journal stores its text like that
+    /// of a schema file.
     pub fn add_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -134,8 +134,8 @@ impl Schemas {
         self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
-    /// Registers a generated schema. If a payload name of the schema is already registered, the
-    /// generated schema replaces the earlier schema of this name.
+    /// Registers a generated schema. For each of its payload names, it replaces a schema that was
+    /// registered before.
     pub fn replace_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -208,12 +208,11 @@ impl Schemas {
         documents.map(|document| document.text.as_str()).collect()
     }
 
-    /// Checks whether `text` is one well-formed element that is valid as the payload `name`. Parses
-    /// the text once.
+    /// Checks whether `text` is one well-formed element that is valid as the payload `name`.
     ///
     /// # Errors
     ///
-    /// Returns between 1 and 16 findings. The code of each finding is `not-well-formed` or
+    /// Returns between 1 and 16 findings. The code of each is `not-well-formed` or
     /// `not-namespace-well-formed`, or begins with `schema-`.
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
@@ -243,9 +242,9 @@ impl Schemas {
         }
     }
 
-    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. False for a
-    /// payload name without a schema, and if the documents of the schema do not declare the
-    /// attribute. In doubt, returns true.
+    /// Whether a payload `name` can contain the attribute `attribute`, at any depth. In doubt,
+    /// returns true. Returns false if `name` has no schema, or if no document of the schema
+    /// declares the attribute.
     pub fn can_contain(&self, name: &PayloadName, attribute: &str) -> bool {
         self.by_name.get(name).is_some_and(|file| file.can_contain(name, attribute))
     }
@@ -289,14 +288,14 @@ impl Schemas {
         }
     }
 
-    /// Returns the name of the property that holds the content in a native tool call of the payload
-    /// `name`. Returns `None` if the call has no such property.
+    /// Returns the name of the property that holds the whole content of the payload `name` in a
+    /// native tool call. Returns `None` if there is no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.content_key(name)
     }
 
-    /// Returns the name of the property that holds the child element `child` in a native tool call
-    /// of the payload `name`. Returns `None` if the call has no such property.
+    /// Returns the name of the property that holds the child element `child` of the payload `name`
+    /// in a native tool call. Returns `None` if there is no such property.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         self.by_name.get(name)?.child_key(name, child)
     }
@@ -329,15 +328,15 @@ impl Schemas {
         }
     }
 
-    /// Returns the parts of the payload `name` that have no JSON form. A native tool call can
-    /// express such a part only as XML, or cannot express it.
+    /// Returns the parts of the payload `name` that native tool calls cannot express, or can
+    /// express only as XML.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape; `None`
-    /// for an unknown payload. The shape states which children each element may have. Does not add
-    /// the id to `shapes.roots`, which lists the elements that can be actions.
+    /// Adds the shape of the payload `name` to `shapes`, and returns its id; `None` for an unknown
+    /// payload. The shape states which children each element may have. The id is not added to
+    /// `shapes.roots`, the elements that can be actions.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

@@ -106,8 +106,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a simple type: the base type, an optional inline type, and the facets. If
-    /// there is an inline type, it replaces the base type as the type of the permitted text.
+    /// A restriction of a simple type: the base type, an optional inline type, and the facets. The
+    /// inline type, if there is one, takes the place of the base type.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -186,8 +186,8 @@ impl SchemaModel {
         }
     }
 
-    /// Returns the elements that an instance may contain where the schema refers to `name`: the
-    /// element `name` itself, then its substitutes. Leaves out abstract elements.
+    /// Returns the elements that may stand in an instance where the schema refers to `name`: the
+    /// element `name`, then its substitutes. Leaves out abstract elements.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
@@ -206,8 +206,8 @@ impl SchemaModel {
         out
     }
 
-    /// Returns the name of a concrete type that an instance can choose for the abstract type
-    /// `wanted`. Returns `None` if the schema has no such type.
+    /// Returns a concrete type that an instance can choose for the abstract type `wanted`. Returns
+    /// `None` if the schema has no such type.
     pub fn concrete(&self, wanted: &QName) -> Option<QName> {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();

@@ -1,5 +1,5 @@
-//! Outlines of schema types. An outline states what a type permits, with all derivations, groups
-//! and references resolved.
+//! Outlines of schema types. An outline states the content that a type permits. All derivations,
+//! groups and references are resolved in it.
 
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ pub struct SimpleTypeOutline {
     pub builtin: String,
     /// Facets of the type, including inherited facets.
     pub facets: ValueFacets,
-    /// Patterns of the type, with one list for each derivation step. A text must match one pattern
-    /// of each list.
+    /// Patterns of the type, one list for each derivation step. A text must match at least one
+    /// pattern of every list.
     pub pattern_steps: Vec<Vec<String>>,
     pub list_of: Option<Box<SimpleTypeOutline>>,
     pub union_of: Vec<SimpleTypeOutline>,
@@ -230,8 +230,8 @@ impl SchemaModel {
         value
     }
 
-    /// Resolves groups and substitutions in `particles`. Returns the element declarations that the
-    /// particles permit, in order, and whether the particles contain a wildcard.
+    /// Returns the elements that `particles` permit, in order, and whether `particles` contain a
+    /// wildcard. Groups and substitutions are resolved.
     pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
@@ -310,8 +310,8 @@ impl SimpleTypeOutline {
         }
     }
 
-    /// Returns the enumerated values of the type; for a union, the enumerated values of all its
-    /// members.
+    /// Returns the enumerated values of the type. For a union, returns those of all its members, or
+    /// none if a member does not enumerate its values.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();

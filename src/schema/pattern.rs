@@ -1,14 +1,13 @@
 //! Generates texts that match an XSD pattern, and checks whether a text matches a pattern. Examples
 //! of payloads need both.
 //!
-//! This module supports the common part of the pattern language. For other patterns it generates no
-//! text.
+//! Only the common part of the pattern language is supported.
 
 use std::collections::BTreeSet;
 
-/// Generates a text that should match `pattern`. Where the pattern leaves the number of repetitions
-/// open, uses `wish` repetitions. Returns `None` if the pattern is not supported, or if the text
-/// would be too long.
+/// Generates a text that should match `pattern`. Each repetition gets the permitted number that is
+/// closest to `wish`. Returns `None` if the pattern is not supported, or if the text would be too
+/// long.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
     let tree = parse(pattern)?;
     let mut out = String::new();
@@ -29,7 +28,8 @@ fn parse(pattern: &str) -> Option<PatternNode> {
     reader.rest.next().is_none().then_some(tree)
 }
 
-/// Returns the positions where a match of `node` can end if the match begins at one of `starts`.
+/// Returns the positions at which a match of `node` can end. The match begins at one of the
+/// positions `starts`.
 fn ends(node: &PatternNode, text: &[char], starts: &BTreeSet<usize>) -> BTreeSet<usize> {
     let one = |holds: &dyn Fn(char) -> bool| {
         let fits = starts.iter().filter(|at| text.get(**at).is_some_and(|c| holds(*c)));
@@ -194,8 +194,8 @@ impl PatternReader<'_> {
         })
     }
 
-    /// Parses an escape after its backslash: a character, or a character class. Returns `None` for
-    /// an escape that this module does not support.
+    /// Parses the part of an escape after the backslash: a character, or a character class. Returns
+    /// `None` if this module does not support the escape.
     fn escape(&mut self) -> Option<ClassItem> {
         let literal = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
@@ -218,8 +218,8 @@ impl PatternReader<'_> {
         })
     }
 
-    /// Parses a character class after its opening bracket. Returns `None` if the class is
-    /// incomplete, or if this module does not support it.
+    /// Parses the part of a character class after the opening bracket. Returns `None` if the class
+    /// is incomplete, or if this module does not support it.
     fn class(&mut self) -> Option<CharacterClass> {
         let negated = self.rest.next_if_eq(&'^').is_some();
         let mut items: Vec<ClassItem> = Vec::new();
@@ -245,8 +245,8 @@ impl PatternReader<'_> {
         }
     }
 
-    /// Parses a range of characters that begins with `low`, or `low` alone if no range follows.
-    /// Returns `None` if the end of the range is invalid.
+    /// Parses a range of characters that begins with `low`. Returns only `low` if no range follows,
+    /// and `None` if the end of the range is invalid.
     fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);
@@ -290,8 +290,8 @@ impl PatternReader<'_> {
     }
 }
 
-/// Returns some characters of a Unicode general category or block, as candidates for a generated
-/// text. Returns `None` for a category or block for which this function has no characters.
+/// Returns some characters of a Unicode general category or block, for generated texts. Returns
+/// `None` if this function knows none.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

@@ -1,10 +1,10 @@
-//! Bounds the cost of matching a pattern. libxml2 tries one alternative after another, so a
-//! repetition inside a repetition takes exponential time for a text that nearly matches.
+//! Limits the cost of matching a pattern. libxml2 tries one alternative after another. So a
+//! repetition inside a repetition can take exponential time if a text almost matches.
 
 use crate::limits;
 
-/// Checks the cost of matching a pattern. If the cost can be too high, returns an error that states
-/// the defect of the pattern and the remedy.
+/// Checks the cost of matching a pattern. If it can be too high, returns an error that states the
+/// defect of the pattern and the remedy.
 pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
@@ -19,17 +19,17 @@ pub fn check(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// State of one group in a pattern, while its closing parenthesis has not been read.
+/// State of a group in a pattern before its closing parenthesis is read.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenGroup {
     /// Number of pieces read so far in the current branch of the group.
     pieces: u32,
-    /// Whether the last piece of the current branch may be repeated without an upper limit: by its
-    /// own quantifier, or because the piece is a group with `bare` set.
+    /// Whether the latest piece of the current branch may be repeated without an upper limit:
+    /// because of its own quantifier, or because it is a group with `bare` set.
     endless: bool,
-    /// Whether a branch of the group consists of a single piece that may be repeated without an
-    /// upper limit, as in `(a*)`. If such a group is itself repeated without an upper limit,
-    /// matching takes exponential time.
+    /// Whether a branch of the group is a single piece that may be repeated without an upper limit,
+    /// as in `(a*)`. If the whole group may also be repeated without an upper limit, matching takes
+    /// exponential time.
     bare: bool,
     /// Largest product of nested bounded repetitions within the group, such as 6 for `(a{2}){3}`.
     repeats: u64,
@@ -79,7 +79,7 @@ impl PatternScan<'_> {
     }
 
     /// Parses the quantifier after a piece, and adds the piece to the current branch. Returns an
-    /// error if the repetitions of the piece make matching too costly.
+    /// error if the repetitions make matching too costly.
     fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
         let (most, endless) = self.quantifier();
         if endless && bare {
@@ -102,9 +102,8 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns false and the maximum number of repetitions if there is a
-    /// maximum. Returns true and the minimum number of repetitions, or 1 for `*`, if there is no
-    /// maximum.
+    /// Parses a quantifier. Returns a number of repetitions, and whether it has no upper limit. The
+    /// number is the upper limit or, without one, the minimum, but 1 for `*`.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

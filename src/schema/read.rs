@@ -16,8 +16,8 @@ use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// Builds the model of all documents of a schema. A document without a namespace of its own takes
-/// the namespace of the document that includes it. If documents of several namespaces include it,
-/// the model contains its definitions once for each of these namespaces.
+/// the namespace of the document that includes it. If it is included from several namespaces, the
+/// model contains its definitions once for each of them.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -34,8 +34,8 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Gives the type of a substitution group's head to each element of the group that has no type of
-/// its own.
+/// Gives types to the elements of substitution groups. An element that has no type of its own gets
+/// the type of its group's head.
 fn inherit_types(model: &mut SchemaModel) {
     let mut open: Vec<QName> = model.substitutes.keys().cloned().collect();
     let mut seen = HashSet::new();
@@ -58,9 +58,9 @@ fn inherit_types(model: &mut SchemaModel) {
     }
 }
 
-/// Returns a pair for each time that a document of a schema must be read: the index of the
-/// document, and the namespace of its definitions. A document without a namespace of its own must
-/// be read once for each namespace from which it is included.
+/// Returns the documents of a schema that must be read. Each pair contains the index of a document,
+/// and the namespace of its definitions. A document without a namespace of its own is in one pair
+/// for each namespace from which it is included.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
@@ -91,8 +91,8 @@ struct ModelReader<'a> {
     attributes_qualified: bool,
 }
 
-/// Suffix for the name of a component that a redefinition replaces. The original component is kept
-/// under the name with this suffix, so that the redefinition can refer to it.
+/// Suffix of the name under which the original of a redefined component is kept, so that the
+/// redefinition can refer to it.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -172,8 +172,8 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads the redefinition of a component. Within the redefinition, the component's name refers
-    /// to the original component.
+    /// Reads the redefinition of a component. In it, the name of the component means the original
+    /// component.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));

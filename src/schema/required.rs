@@ -1,11 +1,10 @@
-//! Adds the names of required children to messages of libxml2. If a child is missing, the message
-//! of libxml2 lists all children that may come next, but does not state which of them are required.
+//! Adds the names of required children to findings. If a child is missing, the message of libxml2
+//! lists all children that may come next, but does not state which of them are required.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds the names of the required children to each finding whose message lists several expected
-/// children.
+/// Adds the names of the required children to each finding that lists several expected children.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,

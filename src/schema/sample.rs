@@ -7,8 +7,8 @@ use super::outline::SimpleTypeOutline;
 use super::pattern;
 use super::sample_time;
 
-/// Generates a text that should be valid for a simple type. Prefers the examples of the schema's
-/// author. Different values of `attempt` give different texts, as far as possible.
+/// Generates a text that should be valid for a simple type. Examples in the schema are preferred.
+/// Different values of `attempt` give different texts, as far as possible.
 pub fn value(
     value: &SimpleTypeOutline,
     notes: &AnnotationText,
@@ -45,8 +45,8 @@ pub fn value(
     plain(value, name, attempt)
 }
 
-/// Whether a text matches the patterns of every derivation step of a type, and is within the type's
-/// bounds. An unsupported pattern counts as matched.
+/// Whether a text is within the bounds of a type, and matches a pattern of each derivation step. An
+/// unsupported pattern counts as matched.
 fn fits(value: &SimpleTypeOutline, text: &str) -> bool {
     let matches = |pattern: &String| pattern::matches(pattern, text).unwrap_or(true);
     value.pattern_steps.iter().all(|step| step.iter().any(matches)) && is_within(value, text)
@@ -79,16 +79,16 @@ fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     number(a)?.partial_cmp(&number(b)?)
 }
 
-/// Returns a text that fits the facets of the type, for use in prose. Returns `None` if no such
-/// text is found.
+/// Returns a text that fits the facets of the type, as an example in prose. Returns `None` if no
+/// such text is found.
 pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     let text = self::value(value, &AnnotationText::default(), "", 0);
     fits(value, &text).then_some(text)
 }
 
-/// Returns a commonly used text of a built-in type that fits the type's facets. Returns `None` if
-/// there is no such text. For booleans, numbers and URIs, returns a text only if the type has
-/// patterns. Without patterns, the caller generates these texts in another way.
+/// Returns a common text of a built-in type that fits the facets. Returns `None` if there is none,
+/// or if the type has no patterns and is not for dates, times or durations: the caller then
+/// generates a text in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],
@@ -109,9 +109,9 @@ fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     Some(texts.swap_remove(attempt.checked_rem(count)?))
 }
 
-/// Returns a text that matches the type's patterns and has a permitted length. Generates candidates
-/// from the patterns of the last derivation step, and selects those that also match the patterns of
-/// all other steps. Returns `None` if no such text is found.
+/// Returns a text that matches the type's patterns and has a permitted length. Generates texts from
+/// the patterns of the last derivation step, and keeps those that also match a pattern of every
+/// other step. Returns `None` if no such text is found.
 fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;

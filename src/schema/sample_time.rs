@@ -17,8 +17,7 @@ pub fn usual(builtin: &str) -> Option<&'static str> {
     all_usual(builtin).first().copied()
 }
 
-/// Returns commonly used texts of a built-in type. Empty if the type is not for dates, times or
-/// durations.
+/// Returns common texts of a built-in type for dates, times or durations. Empty for any other type.
 fn all_usual(builtin: &str) -> &'static [&'static str] {
     match builtin {
         "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
@@ -42,8 +41,8 @@ fn all_usual(builtin: &str) -> &'static [&'static str] {
     }
 }
 
-/// Returns texts that may fit the facets of a type: its inclusive bounds, commonly used texts, and
-/// texts just above or below the bounds. Empty if the type is not for dates, times or durations.
+/// Returns texts that may fit the facets of a type for dates, times or durations: its inclusive
+/// bounds, common texts, and texts just above or below its bounds. Empty for any other type.
 pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     let usual = all_usual(builtin);
     if usual.is_empty() {
@@ -59,14 +58,14 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns variants of the example values of a built-in XSD type for dates, times or durations. In
-/// each variant, one number of the example, such as the day, is one higher or one lower. A variant
-/// may fit the facets of a type although no text from [`candidates`] fits them.
+/// Returns variants of the example values of a built-in type for dates, times or durations, for
+/// facets that no text from [`candidates`] fits. Each variant differs from an example in one
+/// number, such as the day, which is one higher or one lower.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }
 
-/// Returns variants of the date, time or duration `text`. In each variant, one number of `text`,
+/// Returns variants of the date, time or duration `text`. In each of them, one number of `text`,
 /// such as the day, is one higher or one lower. Variants of the last number come first.
 fn beside(builtin: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -102,8 +101,8 @@ fn numbers(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns the order of two texts of a built-in type. `None` if the type has no order, or if the
-/// order of the texts depends on a time zone or on the length of a month.
+/// Returns the order of two texts of a built-in type. Returns `None` if the type has no order, or
+/// if the order depends on an unknown time zone or on the length of a month.
 pub fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     if !has_times(builtin) {
         return None;
@@ -135,8 +134,8 @@ pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// Parses a date or a time, with its UTC offset in minutes. For fields that the XSD type lacks,
-/// uses the fields of 1 January 2000, 00:00:00. Returns `None` for an invalid text.
+/// Parses a date or a time. Returns it with its UTC offset in minutes, if it states one. Fields
+/// that the type lacks are those of 1 January 2000, 00:00:00. Returns `None` for an invalid text.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {
@@ -169,8 +168,8 @@ fn first_field(builtin: &str) -> usize {
     }
 }
 
-/// Splits the text of a date or time. Returns the part before the time zone, and the offset of the
-/// time zone in minutes, if there is one. Returns `None` if the offset is not a number.
+/// Splits the text of a date or time into the part before the time zone and the UTC offset in
+/// minutes, if there is one. Returns `None` if the offset is invalid.
 fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     if let Some(local) = text.strip_suffix('Z') {
         return Some((local, Some(0)));
@@ -219,8 +218,8 @@ impl MonthsAndSeconds {
         Some(Self { months: sign * months, seconds: sign * seconds })
     }
 
-    /// Compares two durations. Returns an order only if it is the same with months of 28 days and
-    /// with months of 31 days.
+    /// Compares two durations. Returns an order only if it is the same whether a month has 28 or 31
+    /// days.
     fn order(&self, other: &Self) -> Option<Ordering> {
         let difference = |days: f64| {
             let months = self.months - other.months;

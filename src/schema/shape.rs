@@ -1,5 +1,5 @@
-//! Converts a schema model to shapes. The shape of an element states which children the element may
-//! have. The extraction of payloads from a model's text uses shapes.
+//! Converts a schema model to shapes. The shape of an element states which children it may have.
+//! Shapes are used to extract payloads from a model's text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use super::model::{ElementDecl, SchemaModel, TypeRef};
 use crate::ids::PayloadName;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
-/// Adds the shape of a global element to `shapes`, together with the shapes of all elements within
-/// it. Returns the id of the shape; `None` if the model lacks the element.
+/// Adds the shapes of a global element and of all elements within it to `shapes`. Returns the id of
+/// the first; `None` if the model lacks the element.
 pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
 }
 
-/// Key by which a shape is found again. Elements with the same name and the same type share a
-/// shape, so a recursive type has a finite number of shapes.
+/// Key of a shape. Elements with the same name and type share a shape, so a recursive type has a
+/// finite number of shapes.
 #[derive(PartialEq, Eq, Hash)]
 enum ShapeKey {
     Named(QName, QName),

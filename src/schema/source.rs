@@ -12,8 +12,8 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
-/// A schema document. `text` is UTF-8 without byte order mark and XML declaration. Its lines have
-/// the same numbers as in the file.
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration, and has the same
+/// line numbers as the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
     /// Name by which errors and findings refer to the document.
@@ -131,9 +131,9 @@ fn too_large(label: &str) -> SchemaProblem {
     SchemaProblem::new(label, 0, "schema-too-large", message)
 }
 
-/// Decodes UTF-8, UTF-16 with a byte order mark, or declared Latin-1. Removes the byte order mark
-/// and the XML declaration. Returns `None` for any other encoding, and for an incomplete XML
-/// declaration.
+/// Decodes UTF-8, UTF-16 with a byte order mark, or Latin-1 that the XML declaration states.
+/// Removes the byte order mark and the XML declaration. Returns `None` for any other encoding, and
+/// if the XML declaration is incomplete.
 fn decode(bytes: &[u8]) -> Option<String> {
     let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();
@@ -170,8 +170,8 @@ fn declares_latin1(text: &str) -> bool {
     head.starts_with("<?xml") && head.contains("iso-8859-1")
 }
 
-/// Returns the offset of the document type declaration, if the text has one. A document type
-/// declaration can only stand before the root element.
+/// Returns the offset of the document type declaration; `None` if there is none. Only searches
+/// before the root element, where such a declaration must be.
 fn doctype(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {

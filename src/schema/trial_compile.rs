@@ -1,10 +1,10 @@
-//! Trial compilation of schemas in a child process. The child may time out, run out of memory or
-//! crash without harm to this process.
+//! Trial compilation of schemas in a child process, which may time out, run out of memory or crash
+//! without harm to this process.
 //!
-//! The child runs a hidden command of this program. The command reads one schema on each line of
-//! its standard input, and writes one verdict on each line of its standard output. If a program
-//! that embeds the library finds no `organism` command, this module compiles schemas on a separate
-//! OS thread of that program, with a time limit but without a memory limit.
+//! The child is a hidden command of this program. It reads one schema from each line of its
+//! standard input, and writes one verdict on each line of its standard output. A program that
+//! embeds the library may find no `organism` command. In that case, schemas are compiled on an OS
+//! thread of that program, with a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ use crate::limits;
 /// the library.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
-/// Hidden arguments of the `organism` command. With these arguments, the command runs as the child
-/// process that compiles schemas.
+/// Arguments with which the `organism` command runs as the child process that compiles schemas.
+/// Hidden from its help.
 pub const COMPILE_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
 /// The child process's verdict on one schema.
@@ -67,8 +67,8 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Entry of the child process in the register of started processes. It is declared after
-    /// `child`, because fields are dropped in order and the entry must be dropped after the child.
+    /// Entry of the child process in the register of started processes. Declared after `child`,
+    /// because fields are dropped in order, and the entry must be dropped last.
     _owned: OwnedChild,
 }
 
@@ -80,7 +80,7 @@ impl Drop for CompileChild {
     }
 }
 
-/// Reason why a trial compilation failed before libxml2 had accepted or refused the schema.
+/// Reason why a trial compilation gave no verdict on the schema.
 enum CompileFailure {
     /// The compilation exceeded its time limit.
     Slow,
@@ -100,7 +100,7 @@ impl SchemaCompiler {
         &self.catalogue
     }
 
-    /// Checks that the schemas in `bundle` compile within the time limit. Returns warnings for the
+    /// Checks that the schema `bundle` compiles within the time limit. Returns warnings for the
     /// user.
     pub fn check(
         &mut self,
@@ -163,8 +163,8 @@ impl CompileChild {
     }
 
     /// Waits for the answer of the child process. Gives up if the child has used up its limit of
-    /// processor time, or if a limit of elapsed time has passed. The limit of elapsed time is much
-    /// higher, so that good schemas do not fail on a busy machine.
+    /// processor time. Also gives up after a limit of elapsed time, which is much higher, so that
+    /// good schemas do not fail on a busy machine.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -221,7 +221,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// Runs the work of the child process: limits the resources of this process, and answers every line
+/// Does the work of the child process: limits the resources of this process, and answers each line
 /// of the input until the input ends.
 ///
 /// # Errors
@@ -241,8 +241,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     Ok(())
 }
 
-/// Limits the memory and the processor time for compilations in this process. If the operating
-/// system lacks one of these limits, the time limit in the parent process still applies.
+/// Limits the memory and the processor time of this process, which compiles schemas. If the
+/// operating system lacks such a limit, the parent process still applies its time limit.
 fn limit_this_process() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -308,8 +308,8 @@ fn problems_of(
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
-/// Compiles on a new OS thread of this process. If the compilation takes too long, returns an error
-/// and lets the OS thread run on.
+/// Compiles on a new OS thread of this process. If this takes too long, returns an error and leaves
+/// the OS thread running.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (sender, answer) = channel();
@@ -322,10 +322,10 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command. If the path is configured, returns the configured
-/// path. If this program is the command, returns the path of this program. Otherwise looks for the
-/// command in the folder of this program and in the parent of this folder, where test programs find
-/// it. Returns `None` if neither folder contains the command.
+/// Returns the path of the `organism` command: the configured path or, if there is none, the path
+/// of this program if it is the command. Otherwise looks for the command in the folder of this
+/// program, and in the parent folder, where test programs find it. Returns `None` if it is in
+/// neither folder.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -1,7 +1,7 @@
-//! XPath 1.0 on payloads: evaluates expressions, within a bound on operations.
+//! XPath 1.0 on payloads, with a bound on the operations of an evaluation.
 //!
-//! Names in expressions match local names, because an [`XPathDocument`] has no namespaces. Three
-//! functions are added to XPath's own: `last-line`, `has-word` and `payload`.
+//! An [`XPathDocument`] has no namespaces, so names in expressions match local names. There are
+//! three functions beside those of XPath: `last-line`, `has-word` and `payload`.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use crate::xml::write;
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// The positions of elements that contain a payload, each with the local name of the payload.
+    /// The positions of the elements that contain a payload, with the local name of the payload.
     payloads: Vec<(Vec<u32>, String)>,
 }
 
@@ -34,7 +34,7 @@ pub enum XPathValue {
 /// A node that an expression selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XPathNode {
-    /// Path to the element from the root: for each level below the root, the position among the
+    /// Path from the root to the element: at each level below the root, the position among the
     /// sibling elements. `None` if the node is not an element.
     pub element: Option<Vec<u32>>,
     pub text: String,
@@ -64,8 +64,8 @@ pub enum XPathError {
 }
 
 impl XPathDocument {
-    /// Builds a document with a root named `root` that contains `children`. Each child comes with
-    /// the local name of the payload inside it, or with `None` if it contains no payload.
+    /// Builds a document with a root named `root` that contains the elements `children`. Each child
+    /// comes with the local name of the payload inside it, or `None` if it contains no payload.
     ///
     /// # Errors
     ///
@@ -150,9 +150,8 @@ pub fn check_expression(expression: &str) -> Result<(), XPathError> {
     }))
 }
 
-/// Finds an operator that XPath lacks and other languages have, such as `&&`. Ignores string
-/// literals. Returns the operator, and the XPath operator with the same meaning; `None` if there is
-/// no such operator.
+/// Finds an operator of other languages that XPath lacks, such as `&&`, outside of string literals.
+/// Returns it with the XPath operator of the same meaning. Returns `None` if there is none.
 fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
     let mut quote = None;
@@ -174,8 +173,8 @@ fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks the length and the nesting of an expression, which must stay within bounds. The bounds
-/// limit the depth of recursion in libxml2.
+/// Checks the length and the nesting of an expression. Their bounds limit the depth of recursion in
+/// libxml2.
 fn checked(expression: &str) -> Result<CString, XPathError> {
     if expression.len() > limits::XPATH_BYTES_MAX {
         return Err(XPathError::TooLong);
@@ -196,9 +195,8 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
     CString::new(expression).map_err(|_| XPathError::Character)
 }
 
-/// Returns a copy of `element` with all names reduced to local names. If several attributes have
-/// the same local name, keeps the attribute without a namespace, or else the first of these
-/// attributes.
+/// Returns a copy of `element` with all names reduced to local names. Of several attributes with
+/// the same local name, keeps the one without a namespace or, if all have one, the first.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
     let (bare, prefixed): (Vec<_>, Vec<_>) =
@@ -252,8 +250,8 @@ fn number_text(number: f64) -> String {
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
-/// Computes the XPath function `last-line(x)`: the last non-blank line of a text, in lower case.
-/// White space, Markdown marks and punctuation at both ends of the line are removed.
+/// Computes the XPath function `last-line(x)`: the last non-blank line of a text, in lower case,
+/// without white space, Markdown marks and punctuation at both ends.
 pub fn last_line(text: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || c.is_ascii_punctuation() || is_punctuation(c);
     let lines = text.lines().rev().map(|line| line.trim_matches(is_mark));
@@ -281,8 +279,8 @@ fn is_punctuation(c: char) -> bool {
     )
 }
 
-/// Computes the XPath function `has-word(x, 'SHIP')`: whether the text contains the word outside of
-/// fenced code blocks.
+/// Computes the XPath function `has-word(x, 'SHIP')`: whether a text contains the word as a whole
+/// word. Ignores fenced code blocks.
 pub fn has_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;

@@ -1,8 +1,11 @@
-//! Two locks in the data directory. A starting `organism run` holds the first lock until its socket
-//! is open. Meanwhile, commands wait for this socket instead of running an organism of their own. A
-//! command that runs an organism of its own holds the second lock, and a starting `organism run`
-//! waits until the command has ended. The operating system releases a lock when the process that
-//! holds it ends, so no stale lock remains.
+//! Two locks in the data directory, which coordinate starting organisms and commands:
+//!
+//! - A starting `organism run` holds the first lock until its socket is open. Meanwhile, commands
+//!   wait for the socket instead of running an organism of their own.
+//! - A command that runs an organism of its own holds the second lock. A starting `organism run`
+//!   waits until the command has ended.
+//!
+//! The operating system releases the locks of a process that ends, so no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -15,15 +18,15 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// File that a starting `organism run` locks until its socket is open. The starting process writes
-/// its name, such as `process 4711`, into the file.
+/// File that a starting `organism run` locks until its socket is open. It contains the name of that
+/// process, such as `process 4711`.
 const ANNOUNCED: &str = "announced";
-/// File that a command locks while it runs an organism of its own. The lock is shared, so that
-/// several commands can hold it at the same time.
+/// File that each command locks while it runs an organism of its own. The lock is shared, because
+/// several commands can run at the same time.
 const COMMANDS: &str = "commands";
 
-/// The lock that announces a starting `organism run`. While the lock is held, commands start no
-/// pump of their own. They wait for the socket of the starting organism.
+/// The lock that announces a starting `organism run`. While it is held, commands wait for the
+/// socket of the starting organism, and start no pump of their own.
 #[derive(Debug)]
 pub struct Announcement {
     _file: File,
@@ -60,8 +63,8 @@ pub fn is_announced(data: &Path) -> bool {
     is_locked && !mutant("ignore-the-announced")
 }
 
-/// Returns the name of the starting process, as that process wrote it into the announcement file.
-/// Error messages show this name. Returns `another process` if the file contains no name.
+/// Returns the name of the starting process for error messages, as that process wrote it into the
+/// announcement file. Returns `another process` if the file contains no name.
 pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {
@@ -81,9 +84,9 @@ impl CommandPresence {
     /// necessary.
     ///
     /// Ordering rule: a command takes this lock before the journal's lock, and releases it after
-    /// the journal's lock. So while a command holds the journal's lock, it also holds this lock. An
-    /// `organism run` that finds the journal locked therefore recognises the command by this lock,
-    /// and waits for the command.
+    /// that one. So each command that holds the journal's lock also holds this lock. An `organism
+    /// run` that finds the journal locked can therefore see that a command holds it, and waits for
+    /// the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

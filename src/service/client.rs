@@ -1,6 +1,5 @@
 //! The client of an organism. It sends requests over a transport, and repeats a request if that is
-//! safe. It recognises responses that it has already received for an earlier attempt of the
-//! request.
+//! safe. After a repetition, it recognises responses that it has already received.
 
 mod fork;
 mod live;
@@ -44,13 +43,13 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// The transport to one running organism. When this organism has ended, the client does not
-    /// look for an organism on another machine. `partitions` is the number of partitions of the
-    /// organism; `None` if it has a single pump, or if the number is unknown.
+    /// The transport to one running organism. If this organism has ended, the client does not look
+    /// for one on another machine. `partitions` is the number of its partitions; `None` if it has a
+    /// single pump, or if the number is unknown.
     One { transport: ServiceTransport, partitions: Option<u32> },
-    /// The transports to the partitions of an organism. Partitions move between processes, so the
-    /// client chooses a transport for each attempt: the socket of an organism on this machine or,
-    /// if none runs here, NATS.
+    /// The transports to the partitions of an organism. The client chooses one for each attempt,
+    /// because partitions move between processes. It uses the socket of an organism on this machine
+    /// or, if none runs here, NATS.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
@@ -62,9 +61,9 @@ impl ServiceClient {
         Self { data: data.to_owned(), transports }
     }
 
-    /// Creates a client of the organism that `socket` reaches, whatever the config of this organism
-    /// is. Determines the organism's number of partitions, so that the client can address all
-    /// partitions. The organism's journals are in `data`.
+    /// Creates a client of the organism that `socket` reaches, whatever its config is. Determines
+    /// the number of its partitions, so that the client can address all of them. The organism's
+    /// journals are in `data`.
     pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
         // A journal that is not divided has a single pump.
         let is_undivided = data.join(DATABASE).exists();
@@ -168,9 +167,9 @@ impl ServiceClient {
         }
     }
 
-    /// Finds the thread of the held call that the message `message` opened. Queries all pumps. If
-    /// no pump returns the call and a pump does not respond, reads the journals on this machine.
-    /// Returns `None` if all pumps respond and none of them has the call.
+    /// Finds the thread of the held call that `message` opened. Returns `None` if all pumps respond
+    /// and none holds the call. If a pump does not respond and no other holds the call, reads the
+    /// journals on this machine.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -211,7 +210,7 @@ impl ServiceClient {
     }
 
     /// Returns the held call that `message` opened in a partition; `None` if the partition has no
-    /// such call. Does not transfer the other held calls of the partition.
+    /// such call. The pump does not send its other held calls.
     pub async fn held_call(
         &self,
         partition: u32,
@@ -240,11 +239,12 @@ impl ServiceClient {
         Ok(calls)
     }
 
-    /// Follows the journals on this machine. Calls `on_recorded` at once and after every growth of
-    /// a journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. If the organism refuses the
-    /// request because it has too many connections, sends the request again for a limited time, and
-    /// then returns an error.
+    /// Calls `on_recorded` with each partition on this machine and the position of its last record,
+    /// at once and whenever its journal grows. Returns when `on_recorded` returns
+    /// `ControlFlow::Break`, or when the organism ends.
+    ///
+    /// If the organism has too many connections, repeats the request for a limited time, and then
+    /// returns an error.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -287,8 +287,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request. Returns [`Error::Lost`] in place of a refusal that
-    /// may result from an earlier attempt of the request: the pump may have carried out that
+    /// Returns the only response to a request. If the response is a refusal that an earlier attempt
+    /// may have caused, returns [`Error::Lost`] instead: the pump may have carried out the earlier
     /// attempt, and its response may have been lost.
     async fn response(
         &self,
@@ -307,8 +307,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns all responses to a request, and whether responses to an earlier attempt of the
-    /// request may have been lost.
+    /// Returns all responses to a request, and true if an earlier attempt may have been carried out
+    /// without a response.
     async fn responses(
         &self,
         partition: u32,
@@ -333,9 +333,8 @@ impl ServiceClient {
         }
     }
 
-    /// Makes one attempt to send a request, and passes each response to `on_response`. If the
-    /// connection breaks, returns `Ok` as well. So the caller must check whether the last expected
-    /// response has come.
+    /// Sends a request once, and passes each response to `on_response`. Returns `Ok` even if the
+    /// connection breaks, so the caller must check whether the last expected response has come.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -392,8 +391,8 @@ impl ServiceClient {
 }
 
 /// Connects to the pumps of the partitions over NATS. First checks that the NATS server has the
-/// expected journal. This check is necessary because NATS subjects contain only the name of the
-/// organism, and another organism may have the same name.
+/// expected journal, because another organism may have the same name, and NATS subjects contain
+/// only this name.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
@@ -408,9 +407,9 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Decides whether a request may be repeated after `error`. If no server of NATS responded, no
-/// request was sent, and a repetition is safe: returns the text of `error` as `Ok`. Returns every
-/// other error unchanged as `Err`, such as a refusal of the credentials.
+/// Returns the text of `error` if the request may be repeated after it, because no NATS server
+/// responded and so no request was sent. Returns every other error unchanged as `Err`, such as a
+/// refusal of the credentials.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     use nats::Error::Connect;
 
@@ -423,8 +422,8 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
     }
 }
 
-/// Whether a pump that has carried out an earlier attempt of `request` may respond with `refusal`
-/// to a further attempt.
+/// Whether a pump may refuse a repeated `request` with `refusal` although it has carried out an
+/// earlier attempt of the same request.
 fn may_follow_success(request: &ServiceRequest, refusal: &Refusal) -> bool {
     match refusal.rule {
         RefusalRule::NotSigned | RefusalRule::Busy => true,
@@ -452,9 +451,9 @@ struct RetryDeadline {
 }
 
 impl RetryDeadline {
-    /// Waits until the request may be repeated. `unavailable` states why the partition does not
-    /// answer. `None` means that the responses ended too early, because the process that sent them
-    /// has ended.
+    /// Waits until the request may be repeated. Returns an error if it must not be repeated any
+    /// more. `unavailable` states why the partition does not answer. It is `None` if the process
+    /// that responded ended too early.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

@@ -1,8 +1,8 @@
-//! The encoding of requests and responses: the version of the protocol and JSON on one line, such
-//! as `organism/2 {"do":"status"}`. The control socket and the pumps on NATS use the same encoding.
+//! The encoding of requests and responses on the control socket and on NATS: one line with the
+//! version of the protocol, then JSON. An example is `organism/2 {"do":"status"}`.
 //!
-//! A line without a version has version 1. Client and organism refuse every version other than
-//! their own, because both should be the same program.
+//! A line without a version has version 1. Client and organism should be the same program, so each
+//! of them refuses every version other than its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,9 +55,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
 }
 
 /// Encodes the response that refuses a request of protocol version `theirs`. A sender of version 1
-/// can read only plain JSON, so its response is plain JSON. Any other response has the present
-/// encoding. Such a response begins with its version, so a sender of another version recognises
-/// that it cannot read the rest.
+/// can read only plain JSON, and gets plain JSON. Any other sender gets a response that begins with
+/// the present version, and recognises that it cannot read the rest.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

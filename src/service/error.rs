@@ -23,7 +23,8 @@ pub enum Error {
          start: send again with the same --key, or read the thread"
     )]
     Lost,
-    /// A pump of the partition may have accepted the request, and no pump responded to it in time.
+    /// No pump of the partition responded in time, although one of them may have accepted the
+    /// request.
     #[error(
         "no pump of partition {partition} responded any more ({detail}); the request may have been \
          carried out, and accepted calls continue: read the thread before you send again. If you \

@@ -70,9 +70,9 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest, partitions }
     }
 
-    /// Checks the handshake of a request. Returns a response if the handshake forbids the request.
-    /// Also returns a response to a request for the status, which needs no pump. Returns `None` if
-    /// the request may go to the pump.
+    /// Checks the handshake of a request. Returns `None` if the request may go to the pump, and a
+    /// refusal if the handshake forbids the request. If the request is for the status, which needs
+    /// no pump, returns the status.
     pub fn judge(
         &self,
         request: &ServiceRequest,

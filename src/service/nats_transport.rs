@@ -3,10 +3,10 @@
 //! control socket, and travel as [`chunks`](super::chunks).
 //!
 //! The client receives responses on its own inbox. A pump that serves a request sends a heartbeat
-//! every second, so that the client notices when the pump has died. The transport uses core NATS
-//! only: a client repeats a lost request, and the client key of a submission makes the repetition
-//! safe. While there is no connection to a server, the transport sends nothing, so that no request
-//! takes effect after its sender has given up.
+//! every second, so that the client notices when the pump has died. The transport uses core NATS,
+//! which can lose a request. The client then repeats the request, and a client key keeps a repeated
+//! submission from taking effect twice. Without a connection to a server, the transport sends
+//! nothing, so that no request takes effect after its sender has given up.
 
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
@@ -102,8 +102,8 @@ impl NatsTransport {
         }
     }
 
-    /// Publishes a request and returns the subscription to its replies. Returns `None` if there is
-    /// no connection to a server. The pump then never gets the whole request.
+    /// Publishes a request and returns the subscription to its replies. Returns `None` if the
+    /// connection to a server is missing or breaks; the pump then never gets the whole request.
     async fn publish(
         &self,
         partition: u32,

@@ -237,12 +237,12 @@ impl PumpService {
         }
     }
 
-    /// Suggests a new thread for a submission if three conditions are met: the id of the suggested
-    /// thread is derived from the client's key, the thread already exists, and the client's keys
-    /// expire. The thread exists if the key was used before. If the key has expired since then, the
-    /// submission is new work and needs a thread of its own. If the key has not expired, the pump
-    /// sends the recorded answer, whatever the suggestion is. The new thread is in the same
-    /// partition, so that later submissions with the key reach the same pump.
+    /// Suggests a new thread for a submission that needs one because its client key may have
+    /// expired. This is so if the suggested thread is derived from the client's key, the thread
+    /// already exists, and the keys of this client expire. If the key has expired, the submission
+    /// is new work and needs the new thread. If it has not, the pump sends the recorded answer and
+    /// ignores the suggestion. The new thread is in `partition`, so that later submissions with the
+    /// key reach the same pump.
     pub async fn replace_taken_thread(
         &self,
         submission: &mut SubmitRequest,
@@ -267,7 +267,8 @@ impl PumpService {
     }
 
     /// Sends the results of calls that the pump accepted earlier, if the requester may get them.
-    /// Meanwhile, sends the reasons for waiting, first those of the calls that are held now.
+    /// Until all results are sent, also sends the reasons for waiting, beginning with the calls
+    /// that are held now.
     async fn results(
         &self,
         request: ResultsRequest,
@@ -293,9 +294,9 @@ impl PumpService {
         self.await_results(&thread, calls, responses, watch).await
     }
 
-    /// Sends the results of calls that the pump accepted earlier, in the order of `calls`. Reads
-    /// the result of a completed call from the journal. Waits for the completion of an open call,
-    /// and meanwhile sends the reasons for waiting that `watch` reports.
+    /// Sends the results of calls that the pump accepted earlier, in the order of `calls`. The
+    /// result of a completed call comes from the journal. While a call is open, sends the reasons
+    /// for waiting that `watch` reports.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -349,8 +350,8 @@ impl PumpService {
     }
 }
 
-/// Sends the position of the last readable record of the journal, now and after every growth, until
-/// the client leaves. Returns [`Error::Stopped`] when the pump ends.
+/// Sends the position of the last readable record of the journal, now and each time the journal has
+/// grown. Returns when the client leaves, or with [`Error::Stopped`] when the pump ends.
 pub async fn follow(
     partition: u32,
     mut recorded: watch::Receiver<Position>,
@@ -425,8 +426,8 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Returns the thread of the held call that the message `message` opened. A held call waits for the
-/// decision of a person. Returns `None` if the journal in `data` has no such call.
+/// Returns the thread of the held call that `message` opened; `None` if the journal in `data` has
+/// no such call. A held call waits for the decision of a person.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
@@ -461,7 +462,7 @@ async fn recorded(
     }))
 }
 
-/// Sends a response for each call in `held`. These calls wait for the decision of a person.
+/// Sends one response for each held call, which is a call that waits for the decision of a person.
 async fn send_held(held: Vec<HeldRequest>, responses: &ResponseSender) {
     for held in held {
         let HeldRequest { request, hold, until, why, preview } = held;

@@ -23,9 +23,8 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Name that the sender claims to have. The pump ignores the claim. It records the name of
-        /// the operator who signed the request, or the anonymous operator if the request is not
-        /// signed.
+        /// Name that the sender claims to have. The pump ignores this name. It records the operator
+        /// who signed the request, or the anonymous operator if there is no signature.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
@@ -73,8 +72,8 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests the positions of the last records of the journals on this machine, now and after
-    /// every growth. The responses continue until the client leaves.
+    /// Requests the position of the last record of each journal on this machine, now and each time
+    /// the journal has grown. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
     /// Requests the events of the live channel: first the present states of the model calls, then
@@ -135,8 +134,8 @@ impl ServiceRequest {
         }
     }
 
-    /// Whether the request may occupy its connection for a long time, because its responses depend
-    /// on work that has yet to be done.
+    /// Whether the request may occupy its connection for a long time. The responses to such a
+    /// request depend on work that is not done yet.
     pub fn occupies_connection(&self) -> bool {
         match self {
             Self::Submit(_)
@@ -196,9 +195,9 @@ impl ServiceRequest {
         }
     }
 
-    /// Returns the thread that a signature of the request must name. Returns `None` for a decision,
-    /// because only the pump knows the thread of the held call, and for requests that operators do
-    /// not sign.
+    /// Returns the thread that a signature of the request must name. Returns `None` for requests
+    /// that operators do not sign. Returns `None` for a decision, too: only the pump knows the
+    /// thread of the held call.
     pub fn signed_thread(&self) -> Option<ThreadId> {
         match self {
             Self::Cancel { thread, .. } => Some(thread.clone()),
@@ -227,8 +226,8 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that reads the events. A client may read only the events of its own threads. If
-    /// the reader is an operator, an entry point sets this field to `None`.
+    /// The client that reads the events. It may read only the events of its own threads. `None` if
+    /// an operator reads the events; an entry point ensures this.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
@@ -240,13 +239,12 @@ pub struct LiveRequest {
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
-    /// such as the control socket, decides this, and replaces the value from the sender. There is
-    /// one exception: for a subscription over NATS, the entry point keeps a value that a machine of
-    /// the organism has signed.
+    /// such as the control socket, sets this field and ignores the sender's value. Only a value
+    /// that comes over NATS with the signature of a machine of the organism is kept.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
-    /// Signature of a machine that runs the organism. The signature covers
-    /// [`LiveRequest::judgement`], which includes `granted`. Absent if no machine has signed.
+    /// Signature of a machine that runs the organism; `None` if no machine has signed. It covers
+    /// [`LiveRequest::judgement`], which includes `granted`.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -254,10 +252,10 @@ pub struct LiveRequest {
 /// The kinds of live events that a reader may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LiveGrant {
-    /// States of model calls.
+    /// The reader gets the states of model calls, without texts.
     #[serde(rename = "states")]
     States,
-    /// States of model calls, and the texts that models write.
+    /// The reader gets the states of model calls, and the texts that models write.
     #[serde(rename = "text")]
     Text,
 }
@@ -277,9 +275,9 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Returns the text that a machine of the organism signs when it grants events of the live
-    /// channel to the reader of this subscription. The text contains the name of the organism,
-    /// because a machine may use the same key in several organisms.
+    /// Returns the text that a machine of the organism signs to state which live events the reader
+    /// may get. The text names the organism, because a machine may use one key in several
+    /// organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
@@ -358,12 +356,11 @@ pub struct PauseRequest {
 /// A request to fork a thread at one of its fork points.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
-    /// Id of the fork's root thread. The id belongs to the same partition as the thread that is
-    /// forked. The sender of the request chooses the id, so that a repeated request makes no second
-    /// fork.
+    /// Id of the fork's root thread, in the partition of the thread that is forked. The sender of
+    /// the request chooses the id, so that a repeated request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Root thread of the tree from which the fork is made.
+    /// Root thread of the tree that is forked.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The message at which the fork begins.
@@ -375,10 +372,11 @@ pub struct ForkRequest {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Payload of the fork's first message. If the fork begins at a client's request, this payload
-    /// is the request, unchanged or edited. If the fork begins at a turn, which is one model call
-    /// of an agent, this payload replaces the turn; without a payload, the agent takes the turn
-    /// again. Any other fork has no payload.
+    /// Payload of the fork's first message, by the place at which the fork begins:
+    /// - At a client's request: the payload of this request, unchanged or edited.
+    /// - At a turn, which is one model call of an agent: a payload that replaces the turn. If it is
+    ///   `None`, the agent takes the turn again.
+    /// - At any other place: `None`.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Listeners that may handle calls of the fork. They handle only calls that have no result in
@@ -386,8 +384,7 @@ pub struct ForkRequest {
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     /// Whether workflow runs that begin in the fork use the workflow definitions of the present
-    /// config. Otherwise, they use the workflow definitions that the source of the fork recorded
-    /// for its runs.
+    /// config. If not, they use the definitions that the source of the fork recorded for its runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
@@ -399,9 +396,9 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// Creates a request for a fork at the fork point `point`. `thread` is the root thread of the
-    /// fork. The results go to the client that opened the forked thread. If the fork point is a
-    /// recorded request of a client, the fork's first message has the payload of this request.
+    /// Creates a request for a fork at `point` with the root thread `thread`. The results go to the
+    /// client that opened the forked thread. If `point` is a recorded request of a client, the
+    /// fork's first message has the same payload.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -432,7 +429,7 @@ pub struct RetryRequest {
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The new root thread for a submission that was refused before it had a thread. The id of the
-    /// thread is derived from the refused message, so a repeated request opens no second thread.
+    /// thread is derived from the submission, so a repeated request opens no second thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Partition whose journal contains the record of the failed call or the refused submission.
@@ -452,12 +449,12 @@ pub struct RetryRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Partition of the call's thread; `None` if the organism has a single pump. The client finds
-    /// the partition, because a signature names the thread.
+    /// Partition of the call's thread, which the client sets; `None` if the organism has a single
+    /// pump.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Name that the sender claims to have. The pump ignores the claim. It records the name of the
-    /// operator who signed the request, or the anonymous operator if the request is not signed.
+    /// Name that the sender claims to have. The pump ignores this name. It records the operator who
+    /// signed the request, or the anonymous operator if there is no signature.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]

@@ -50,8 +50,7 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// A journal on this machine can be read up to `position`. The response contains the number of
-    /// the journal's partition.
+    /// The journal of `partition`, on this machine, can be read up to `position`.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -112,8 +111,7 @@ pub enum RetryReport {
         #[serde(rename = "retry")]
         retry: MessageId,
     },
-    /// The listener could do the work a second time because of the retry, so the operator has to
-    /// confirm the retry.
+    /// The operator has to confirm the retry, because the listener could do the work a second time.
     #[serde(rename = "unconfirmed")]
     Unconfirmed {
         #[serde(rename = "reason")]
@@ -124,12 +122,11 @@ pub enum RetryReport {
 /// Result of a pause or a resume in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
-    /// Whether the action was recorded. An action is not recorded if the target was already in the
-    /// requested state.
+    /// Whether the action was recorded. False if the target was already in the requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Number of deliveries that were in flight when the action was carried out. Counts only
-    /// deliveries for calls of the paused or resumed target.
+    /// Number of deliveries in flight for calls of the target, counted when the target was paused
+    /// or resumed.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
 }
@@ -145,7 +142,8 @@ pub enum ReloadReport {
         before: Digest,
         #[serde(rename = "config")]
         config: Digest,
-        /// Keys that differ, in the form of `organism config diff`.
+        /// Keys in which the new config differs from the previous one, in the form of `organism
+        /// config diff`.
         #[serde(rename = "changes")]
         changes: Vec<String>,
     },
@@ -161,7 +159,8 @@ pub enum ReloadReport {
         #[serde(rename = "problems")]
         problems: Vec<String>,
     },
-    /// Some differences take effect only at a start, so none of the differences is applied.
+    /// Some changes in the file take effect only when the organism starts, so none of the changes
+    /// is applied.
     #[serde(rename = "needs-restart")]
     NeedsRestart {
         #[serde(rename = "keys")]
@@ -174,8 +173,8 @@ pub enum ReloadReport {
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
     pub detail: String,
-    /// Whether the partition had a pump until now. If so, this pump or its successor is expected to
-    /// respond soon.
+    /// Whether a response can be expected soon. If so, the partition had a pump until now, and this
+    /// pump or its successor will respond.
     #[serde(rename = "soon")]
     pub soon: bool,
     /// Whether the pump may have carried out the request.
@@ -184,19 +183,19 @@ pub struct PartitionUnavailable {
 }
 
 impl PartitionUnavailable {
-    /// Creates the report about a partition that had a pump until now. This pump or its successor
-    /// is expected to respond soon. The pump has not carried out the request.
+    /// Creates the report that a response can be expected soon, because the partition had a pump
+    /// until now. The report states that the pump has not carried out the request.
     pub fn passing(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), soon: true, unsure: false }
     }
 
-    /// Creates the report about a partition whose pump is not expected to respond soon. The pump
+    /// Creates the report that no response can be expected soon. The report states that the pump
     /// has not carried out the request.
     pub fn lasting(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), soon: false, unsure: false }
     }
 
-    /// Adds to the report that the pump may have carried out the request.
+    /// Changes the report to state that the pump may have carried out the request.
     #[must_use]
     pub fn unsure(self) -> Self {
         Self { unsure: true, ..self }
@@ -258,9 +257,8 @@ pub enum SubmitUpdate {
 
 impl SubmitUpdate {
     /// Whether the update reports a failed call. A call has failed if the core reports a failure,
-    /// or if a workflow replies that its run failed. A call that ended without any reply payload
-    /// has not failed. Such a call belongs to a group of calls whose first reply counts, and
-    /// another call of the group has replied.
+    /// or if a workflow replies that its run failed. A call without a reply payload has not failed:
+    /// another call of its group has replied, and only the first reply counts.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

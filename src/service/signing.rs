@@ -91,9 +91,8 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs a request with the present time. First shortens the texts of the request to the parts
-    /// that the journal records. `thread` is the thread that the request concerns, and the
-    /// signature names it.
+    /// Signs a request with the present time, after shortening its texts to the parts that the
+    /// journal records. The signature names `thread`, the thread that the request concerns.
     pub fn sign(&self, request: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -139,9 +138,9 @@ impl SignaturePlace {
         Self { journal, thread, time: Time::now(), nonce }
     }
 
-    /// Returns the text whose bytes an operator signs for this request. First shortens the request
-    /// to the parts that the journal records; for example, cuts the payload of an answer or of a
-    /// fork to its root element. Returns `None` if requests of this kind are not signed.
+    /// Returns the text whose bytes an operator signs for this request; `None` if requests of this
+    /// kind are not signed. First shortens the request to the parts that the journal records. For
+    /// example, reduces the payload of an answer or of a fork to its root element.
     pub fn text_to_sign(&self, request: &mut ServiceRequest) -> Option<String> {
         shorten(request);
         let place = (self.journal, &self.thread);
@@ -203,8 +202,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if the signature is valid for exactly this request, and
-/// otherwise `None`. Does not check to which operator the key belongs.
+/// Returns the signature of a request if it is valid for this request, and otherwise `None`. Does
+/// not check whose key made the signature.
 pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
     let signature = request.origin()?.signature.as_deref()?;
     let fits = request.signed_thread().is_none_or(|thread| thread == signature.thread);
@@ -213,9 +212,9 @@ pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature>
     (fits && holds).then_some(signature)
 }
 
-/// Calls `then` with the statement that an operator signs for the request. Returns `None` if
-/// requests of this kind are not signed, or if the request contains a decision for which there is
-/// no statement.
+/// Calls `then` with the statement that an operator signs for the request, and returns the result
+/// of `then`. Returns `None` for a request that operators do not sign, and for an approval that
+/// does not contain whole digests.
 fn with_statement<T>(
     request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -293,8 +292,8 @@ fn shorten(request: &mut ServiceRequest) {
     }
 }
 
-/// Shortens a payload to its root element. If the XML scan of the gate, which checks payloads,
-/// would refuse the payload, leaves the payload whole.
+/// Shortens a payload to its root element. Leaves the payload whole if the gate would refuse its
+/// XML.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

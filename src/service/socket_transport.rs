@@ -27,9 +27,9 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A name under which a socket can be bound or reached. If the path of the socket is too long for
-/// the operating system, the name refers to the directory of the socket by an open file descriptor.
-/// In this case, the directory must stay open as long as the name is used.
+/// A name under which a socket can be bound or reached, even if its path is too long for the
+/// operating system. For such a path, the name contains an open file descriptor of the socket's
+/// directory, so the directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -77,8 +77,8 @@ struct ExchangeProgress {
 }
 
 impl IdleConnection {
-    /// Whether the organism may still read requests from this connection. If the organism has
-    /// closed the connection just now, the result may still be true.
+    /// Whether the organism may still read requests from this connection. Can be true although the
+    /// organism has just closed the connection.
     fn is_open(&self) -> bool {
         // The organism closes a connection that carries no request for too long.
         let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;

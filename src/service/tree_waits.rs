@@ -1,6 +1,8 @@
-//! Reports to a waiting client why its thread tree makes no progress. Reports a held call at once,
-//! and a model call when it takes long. Also queries the pump at intervals for calls that are ready
-//! but not handed over to their listeners, and reports the calls that the pump returns.
+//! Reports to a waiting client why its thread tree makes no progress:
+//! - A held call is reported at once.
+//! - A model call is reported when it takes long.
+//! - A stalled call is ready, but not handed over to its listener. The pump is queried for such
+//!   calls at intervals.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -62,8 +64,8 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. The receipt of the submission already states which of these calls wait
-    /// for an approval.
+    /// The accepted calls. Approvals for which they wait are not reported, because the receipt of
+    /// the submission already states them.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
@@ -85,7 +87,8 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Time from the beginning of the model call's present state to the next report.
+    /// Time for which the model call must have been in its present state when the next report is
+    /// due.
     due: Duration,
 }
 
@@ -103,8 +106,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Records the accepted calls of the client, and their thread. If such a call waits for an
-    /// approval, this is not reported, because the receipt of the submission already states it.
+    /// Records the accepted calls of the client, and their thread. Approvals for which these calls
+    /// wait are not reported, because the receipt of the submission already states them.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
@@ -133,9 +136,9 @@ impl TreeWatch {
         }
     }
 
-    /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but is not
-    /// handed over to its listener. Reports each stalled call, unless the previous query returned
-    /// the same call with the same reason.
+    /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but not
+    /// handed over to its listener. A call is not reported if the previous query returned it with
+    /// the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -184,9 +187,9 @@ impl TreeWatch {
     }
 
     /// Returns a report about a model call that takes long; `None` if no report is due. The first
-    /// report about a call is due when the call has been in its present state for
-    /// [`limits::CALL_WAIT_REPORT_AFTER`]. If the state continues, each further report is due when
-    /// the state has lasted four times as long as when the previous report was due.
+    /// report is due when the call has been in one state for [`limits::CALL_WAIT_REPORT_AFTER`].
+    /// Each further report is due when this state has lasted four times as long as at the previous
+    /// report.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

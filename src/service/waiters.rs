@@ -14,10 +14,9 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
 /// The clients that wait for calls of one pump, by call. All clients that wait for the same call
-/// share one query to the pump. The query ends after the last of these clients has left.
+/// share one query to the pump, which ends when the last of these clients has left.
 ///
-/// The clients are in a concurrent table, because each client registers and leaves in a task of its
-/// own.
+/// They are in a concurrent table, because each client registers and leaves in a task of its own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,
@@ -35,7 +34,7 @@ impl CallWaiters {
     }
 
     /// Waits for the completion of a call in `thread`. Returns `None` if the call was already
-    /// completed. If such a call has a result, the journal contains the result.
+    /// completed. The result of such a call, if there is one, is in the journal.
     pub async fn completion(
         &self,
         thread: &ThreadId,

@@ -9,12 +9,12 @@ use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};
 pub struct ShippedListener {
     pub name: &'static str,
     pub description: &'static str,
-    /// Name of the program that the listener needs. The program is installed together with
-    /// organism. `None` if the listener's own files are enough.
+    /// Program that the listener needs besides its own files; `None` if it needs none. The program
+    /// is installed together with organism.
     pub program: Option<&'static str>,
     files: &'static [ShippedFile],
-    /// Lines to copy into a config. `DIR` in these lines stands for the directory of the listener's
-    /// files. Empty for a kit, which is no listener, but a library for writing listeners.
+    /// Lines to copy into a config, in which `DIR` stands for the directory of the listener's
+    /// files. Empty for a kit, which is a library for writing listeners and no listener itself.
     pub config: &'static str,
 }
 

@@ -49,9 +49,9 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether `text` comes from a file of another program that has the same file name as the
-    /// manifest. Such a text is valid TOML, but lacks at least one of the keys `name`, `version`
-    /// and `files`. Every manifest of this program has these keys.
+    /// Whether `text` comes from another program's file that has the manifest's file name. Such a
+    /// text is valid TOML, but lacks at least one of the keys `name`, `version` and `files`, which
+    /// every manifest has.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

@@ -6,8 +6,8 @@ use super::ShippedFile;
 /// listeners import the kit.
 pub(super) const PYTHON_KIT: &str = include_str!("../../listeners/python/organism_listener.py");
 
-/// Text of a file that explains the directory for checkpoint copies. Git does not store an empty
-/// directory, so the directory needs a file.
+/// Text of a file that explains the directory for checkpoint copies. The file also keeps the
+/// directory in Git, which does not store empty directories.
 const CHECKPOINTS_README: &str = include_str!("init/checkpoints.md");
 
 /// The files of the project that `organism init` writes.
@@ -46,7 +46,6 @@ pub const CREW: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/crew/README.md")),
 ];
 
-/// Config lines for real models, each commented out. The config of an example project names a
-/// recording, which is a file with recorded model answers. To use a real model, a user replaces the
-/// line of the recording with one of these lines.
+/// Config lines for real models, as comments. The config of an example project uses recorded model
+/// answers. To use a real model, a user replaces the line of the recording with one of these lines.
 pub(super) const MODEL_LINES: &str = include_str!("init/models.toml");

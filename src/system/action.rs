@@ -12,7 +12,7 @@ pub struct ActionReport {
     pub uid: Option<u32>,
     pub login: Option<String>,
     pub host: Option<String>,
-    /// The affected thread; `None` if the action concerns the whole organism.
+    /// The thread that the action affects; `None` if the action concerns the whole organism.
     pub thread: Option<ThreadId>,
     /// The operator's reason; `None` if the report contains no reason. The report of a cancellation
     /// always contains a reason, even an empty one.

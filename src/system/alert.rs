@@ -44,8 +44,8 @@ impl AlertKind {
     }
 }
 
-/// An event of an alert. Either the cause of the alert began or ended, or the command to which the
-/// alert is reported succeeded or failed. Each report states one event.
+/// An event that the report of an alert states. Either the cause of the alert began or ended, or
+/// the alert command accepted a report of this alert or failed for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause of the alert began.

@@ -58,8 +58,7 @@ pub enum CorePayload {
     ThreadResult {
         thread: ThreadId,
         status: ThreadStatus,
-        /// The listener whose call ended, if the call is one of several calls to a group of
-        /// listeners; otherwise `None`.
+        /// The listener whose call ended. `None` if the call does not belong to a group of calls.
         from: Option<ListenerName>,
         payloads: Vec<Payload>,
     },
@@ -96,16 +95,15 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The callee of the failed call, if this call is one of several calls to a group of
-        /// listeners; otherwise `None`.
+        /// The callee of the failed call. `None` if the call does not belong to a group of calls.
         from: Option<ListenerName>,
-        /// Whether the error lasts: every further message of the caller will fail, even if the
-        /// error code permits a retry.
+        /// Whether every further message of the caller will fail, too, even if the error code
+        /// permits a retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that ended its call without an answer, if the call is one of several calls
-        /// to a group of listeners; otherwise `None`.
+        /// The listener that ended its call without an answer. `None` if the call does not belong
+        /// to a group of calls.
         from: Option<ListenerName>,
     },
     BudgetWarning {
@@ -163,7 +161,7 @@ pub enum CorePayload {
     ScheduleEvent {
         schedule: ScheduleName,
         event: ScheduleEvent,
-        /// The next time of the schedule; `None` if this event plans no time.
+        /// The next planned time of the schedule; `None` if this event plans no time.
         next: Option<Time>,
     },
     /// A complete `model-turn` payload, as the agent's host wrote it.
@@ -238,9 +236,9 @@ impl CorePayload {
             .with_borrow_mut(|names| names.entry(word).or_insert_with(|| super::name(word)).clone())
     }
 
-    /// Writes the payload as XML. An element that contains other payloads gets a namespace prefix
-    /// instead of a default namespace. With a default namespace, inner elements without a namespace
-    /// would get the namespace of the core.
+    /// Writes the payload as XML. An element that contains other payloads binds the core's
+    /// namespace to a prefix, because a default namespace would apply to inner elements without a
+    /// namespace.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

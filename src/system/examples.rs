@@ -2,8 +2,8 @@
 
 use super::NAMESPACE;
 
-/// Core payloads that a listener may write: name, purpose and a valid example. In an example,
-/// `{own}` is a placeholder for a payload with which the listener addresses a peer.
+/// Name, purpose and a valid example of each core payload that a listener may write. In an example,
+/// `{own}` stands for a payload of the listener to one of its peers.
 pub const EXAMPLES: [(&str, &str, &str); 10] = [
     (
         "spawn-thread",
@@ -55,9 +55,9 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// Returns an example of the payload whose local name is `local` in the core's namespace. `inner`
-/// creates the payload inside the example. Returns `None` if only the core writes payloads with
-/// this name, or if the example needs an inner payload and `inner` returns `None`.
+/// Returns an example of the core payload with the local name `local`. If the example contains
+/// another payload, `inner` creates that payload. Returns `None` if only the core writes payloads
+/// with this name, or if `inner` returns `None`.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = if template.contains(OWN) {

@@ -39,9 +39,9 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. They count for the thread of the call
-    /// in which the turn was taken. If this call is already closed, they count for `reserved_in`,
-    /// the thread for which tokens and money were reserved.
+    /// Records the tokens and money that a model turn used. They count for the thread of `call`, in
+    /// which the turn was taken. If `call` is already closed, they count for `reserved_in`, the
+    /// thread for which they were reserved.
     fn record_use(
         &mut self,
         call: CallId,

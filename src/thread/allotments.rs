@@ -1,6 +1,6 @@
-//! Allotments: limits for a spawned thread together with its subthreads. An allotment reserves
-//! nothing. Each use counts against the allotments of the thread and of all threads above it. As
-//! soon as one of these allotments is used up, further use stops.
+//! Allotments: limits for a spawned thread together with its subthreads. Each use counts against
+//! the allotments of the thread and of all threads above it. When one of these allotments is used
+//! up, further use stops. An allotment reserves nothing.
 
 use std::time::Duration;
 
@@ -31,29 +31,29 @@ pub struct AllotmentUsage {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Time at which the time limit of the thread was suspended; `None` while the time limit runs.
-    /// The time limit is suspended while a pause keeps a call of this thread, or of a thread
-    /// beneath it, from being handed over.
+    /// It is suspended while a pause keeps a call in this thread or beneath it from being handed
+    /// over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// Allotment that a fork takes over from a thread of its source. Tokens and money: the fork gets
-/// the full limits of the thread, and has used nothing yet. Time: the fork gets the time that the
-/// thread had left in the source.
+/// Allotment that a fork takes over from a thread of its source. The fork gets the full limits of
+/// tokens and money, but only the time that the thread had left in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time limit of the thread in the fork, in microseconds: the time that the same thread had
+    /// Time limit of the thread in the fork, in microseconds. It is the time that this thread had
     /// left in the source at the fork point. `None` if the thread has no time limit.
     #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
     pub left_micros: Option<u64>,
 }
 
 impl InheritedAllotment {
-    /// Returns the allotment that a fork takes over from a source whose history ends at `at`.
+    /// Returns the allotment that a fork takes over from a thread of its source. The fork's history
+    /// ends at `at`.
     pub(super) fn of(usage: &AllotmentUsage, at: Time) -> Self {
         let AllotmentUsage { limits: Allotment { tokens, money, until }, still_since, .. } = *usage;
         let left = until.map(|until| until.since(still_since.unwrap_or(at)));
@@ -80,8 +80,8 @@ impl AllotmentUsage {
 }
 
 impl Tree {
-    /// Returns the allotments of `thread` and of the threads above it, nearest first. The root of a
-    /// fork may have an allotment.
+    /// Returns the allotments of `thread` and of the threads above it, nearest first. The root
+    /// thread is included, because the root of a fork may have an allotment.
     pub fn allotments(
         &self,
         thread: &ThreadId,
@@ -92,9 +92,8 @@ impl Tree {
         })
     }
 
-    /// Returns the open calls to which `thread` and the threads above it are bound, beginning with
-    /// the call of the nearest thread. When a call closes, the threads that are bound to it are
-    /// cancelled.
+    /// Returns the open calls to which `thread` and the threads above it are bound, nearest thread
+    /// first. A thread that is bound to a call is cancelled when the call closes.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         thread.upwards().filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -102,9 +101,9 @@ impl Tree {
         })
     }
 
-    /// Returns the sum of the tokens and money that are reserved in the threads bound to the call
-    /// `binding`, and in their subthreads. The sum does not contain the reservation of the attempt
-    /// `attempt` of `call`. When `binding` closes, the threads bound to it are cancelled.
+    /// Returns the tokens and money that are reserved in threads bound to the call `binding`, and
+    /// in their subthreads. The reservation of the attempt `attempt` of `call` is left out. A
+    /// thread that is bound to a call is cancelled when the call closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -118,9 +117,9 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Charges the use of a model call in `thread` to the allotments of the thread and of its
-    /// ancestors. If any of these threads is bound to an open call, also charges the use to this
-    /// call. When a call closes, the threads that are bound to it are cancelled.
+    /// Charges the use of a model call in `thread` to the allotments of this thread and of its
+    /// ancestors, and to each open call to which one of them is bound. A thread that is bound to a
+    /// call is cancelled when the call closes.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in thread.upwards() {
             let allotted = self.threads.get_mut(&thread);

@@ -16,8 +16,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that moves the wall times and time limits of all trees when the system clock
-/// is set forward. Earlier versions moved only those of trees with open calls.
+/// First core version in which a forward step of the system clock moves the wall times and time
+/// limits of all trees. In earlier versions, trees without open calls were left out.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -175,9 +175,9 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Sets the position of the latest record of `tree`. Then stops or restarts the wall time, the
-    /// time limits and the deadlines in `tree`; for the rules, see [`State::follow_people`]. Must
-    /// be called after all facts of the record are applied.
+    /// Must be called after all facts of a record of `tree` are applied. Sets the position of the
+    /// tree's latest record. Stops or restarts deadlines, time limits and the wall time, by the
+    /// rules of [`State::follow_people`].
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -190,12 +190,12 @@ impl State {
         }
     }
 
-    /// Stops or restarts the wall time, the time limits and the deadlines in `tree`, by two rules.
-    /// First rule: while a pause keeps a call from being handed over, the deadlines of this call
-    /// stand still. So do the time limits of the call's thread and of the threads above it. Second
-    /// rule: while the tree can continue only after an action of a person, such as a decision or
-    /// the end of a pause, the wall time of the tree stands still. Must be called after all facts
-    /// of a record are applied.
+    /// Stops or restarts deadlines, time limits and the wall time in `tree`. Must be called after
+    /// all facts of a record are applied. There are two rules:
+    /// - While a pause keeps a call from being handed over, the deadlines of the call stand still.
+    ///   So do the time limits of the call's thread and of the threads above it.
+    /// - While the tree can continue only after an action of a person, such as a decision or the
+    ///   end of a pause, the wall time of the tree stands still.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -206,11 +206,13 @@ impl State {
         }
     }
 
-    /// Extends deadlines by time that must not count for them. `stood` is the time for which the
-    /// pump was stopped and could receive no answer. `stepped` is the time by which the system
-    /// clock was set forward. The time-outs of calls and holds are extended by both times. Wall
-    /// times, time limits of threads, and timers are moved by `stepped` only. Timers for a clock
-    /// time are not moved.
+    /// Moves deadlines by time that must not count for them. `stood` is the time for which the pump
+    /// was stopped and could receive no answer. `stepped` is the time by which the system clock was
+    /// set forward.
+    /// - Time-outs of calls and holds are moved by both times.
+    /// - Time limits of threads, timers for a duration, and the beginning of the wall time are
+    ///   moved by `stepped` only.
+    /// - Timers for a clock time are not moved.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -411,8 +413,8 @@ impl Tree {
     }
 
     /// Accepts a message that opens no call. The message is unsettled until the journal records how
-    /// it ended. If the message belongs to an open call and is addressed to the listener of this
-    /// call, it also becomes a pending message of the call. Notes never become pending.
+    /// it ended. If the message belongs to an open call and is addressed to the call's listener, it
+    /// also becomes a pending message of the call. Notes never become pending.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
@@ -524,7 +526,7 @@ impl Tree {
     }
 
     /// Records a failed attempt. If the failure does not state how much the attempt used, the
-    /// attempt's reservation stays in place. The pump later charges the whole reservation.
+    /// attempt's reservation stays until the pump charges the whole reservation.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

@@ -1,5 +1,5 @@
-//! Orders the answers that a listener awaits, and determines when all of them have arrived. A
-//! listener's outcome is the list of payloads that its handler returned, and each payload that
+//! Orders the answers to a listener's outcome, and determines when all of them have arrived. An
+//! outcome is the list of payloads that the listener's handler returned. Each payload in it that
 //! requests something is an action. The listener gets the answers to all actions in one delivery,
 //! in the order of the actions.
 
@@ -27,10 +27,9 @@ pub struct PendingMessage {
     pub message: Arc<Message>,
 }
 
-/// Place of a message among the pending messages of a call. A message that answers an action has
-/// the place of this action in the last outcome of the call's listener. If the action calls a
-/// group, the answers are in the order of the group's calls (legs). Messages that answer no action
-/// come last.
+/// Place of a message among the pending messages of a call. Answers have the order of the actions
+/// in the latest outcome of the call's listener. Answers to an action that calls a group have the
+/// order of the group's calls (legs). Messages that answer no action come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyOrder {
     #[serde(rename = "action")]
@@ -43,7 +42,7 @@ impl ReplyOrder {
     pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
-/// An action of a listener's last outcome that still awaits answers.
+/// An action of a listener's latest outcome that still awaits answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitedAction {
     #[serde(rename = "slot")]
@@ -53,8 +52,8 @@ pub struct AwaitedAction {
     pub group: CallId,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// The calls of this action that are still open. Each has its number among all calls that the
-    /// action opened. An action that calls a group opens several calls, its legs.
+    /// The open calls of this action, each with its number among all calls of the action. An action
+    /// that calls a group has several calls, the legs.
     #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<(CallId, u32)>,
     #[serde(rename = "legs")]
@@ -63,7 +62,7 @@ pub struct AwaitedAction {
 
 impl Call {
     /// Whether the call's listener may get a delivery: the call is not held, all answers to the
-    /// last outcome have arrived, and no `wait` is in progress.
+    /// listener's latest outcome have arrived, and no `wait` is in progress.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -82,8 +81,7 @@ impl Call {
         !self.remote_calls.is_empty() || self.timers > 0
     }
 
-    /// Whether the call has received a result from another thread, or a fired timer, that has not
-    /// been delivered yet.
+    /// Whether a result from another thread, or a fired timer, waits to be delivered to the call.
     pub fn has_news(&self) -> bool {
         let news =
             |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
@@ -139,8 +137,8 @@ impl Call {
     }
 }
 
-/// Whether the message is a system payload that may arrive although the listener's last outcome did
-/// not request it.
+/// Whether the message is a system payload that may arrive although the listener's latest outcome
+/// did not request it.
 fn is_unrequested(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

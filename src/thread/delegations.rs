@@ -1,9 +1,9 @@
 //! Delegations: how often the goals of workflows have been delegated to roles.
 //!
 //! A workflow calls an agent to give it a goal. If the goal has roles, the agent may delegate a
-//! task of the goal to another agent in one of these roles. To delegate a task, the agent calls the
-//! workflow, and the workflow calls the other agent. Both calls are beneath the call that gave the
-//! goal. The other agent may delegate further in the same way.
+//! part of the goal, a task, to another agent in one of these roles. To do so, the agent calls the
+//! workflow, which calls the other agent. Both calls are beneath the call that gave the goal. The
+//! other agent may delegate further in the same way.
 
 use super::state::{Call, State, Tree};
 use super::{Opener, Opening};
@@ -12,10 +12,9 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns the number of delegations that a goal has had, and the maximum. `call` is the call
-    /// with which a workflow gave a goal to an agent. If this goal is a delegated task, returns the
-    /// numbers of the original goal instead. The original goal is the goal that no agent delegated.
-    /// Returns `None` if the goal permits no delegations.
+    /// Returns the number of delegations that a goal has had, and the maximum; `None` if the goal
+    /// permits no delegations. `call` is the call with which a workflow gave the goal to an agent.
+    /// For a delegated task, the numbers are those of the original goal, which no agent delegated.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -27,10 +26,9 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation if `request` is a request with which an agent delegates a task of its
-    /// goal. The delegation counts for this goal. If this goal is a delegated task itself, the
-    /// delegation also counts for the goal to which that task belongs, and so on up to the original
-    /// goal.
+    /// Counts a delegation if `request` delegates a task of an agent's goal. The delegation counts
+    /// for this goal. If the goal is a delegated task itself, the delegation also counts for each
+    /// goal above it, up to the original goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -45,9 +43,9 @@ impl Tree {
         }
     }
 
-    /// Returns the chain of delegations that begins with `call`. The goal of each call in the chain
-    /// is a task that was delegated from the goal of the next call. The last call of the chain gave
-    /// the original goal, which no agent delegated.
+    /// Returns `call` and the calls above it in its chain of delegations. The goal of each call is
+    /// a task that was delegated from the goal of the next call. The last call gave the original
+    /// goal, which no agent delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

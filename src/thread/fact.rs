@@ -139,8 +139,8 @@ pub enum Fact {
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
-    /// A running pump put another config in force. An attempt in flight ends under the config that
-    /// was in force when the attempt was handed over.
+    /// A running pump put another config in force. Attempts in flight keep the config under which
+    /// they were handed over.
     #[serde(rename = "reloaded")]
     Reloaded {
         /// The epoch, which is the number of the pump's start. A reload does not change the epoch.
@@ -194,8 +194,8 @@ pub enum Fact {
     /// call are in earlier facts of the same record, under the ids that they have in the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
-    /// A call of a fork gets a recorded result from the source of the fork. So no listener handles
-    /// this call.
+    /// A call of a fork gets its result from the source of the fork, so no listener handles the
+    /// call.
     #[serde(rename = "recalled")]
     Recalled {
         #[serde(rename = "call")]
@@ -211,7 +211,8 @@ pub enum Fact {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// An operator retried a message of this tree, or a refused submission, as a new message.
+    /// An operator retried a message of this tree or a refused submission, by sending it as a new
+    /// message.
     #[serde(rename = "retried")]
     Retried {
         #[serde(rename = "message")]
@@ -269,8 +270,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// An attempt was handed over. The listener has the attempt until the end of the attempt is
-    /// recorded. The call may belong to another tree than the record.
+    /// An attempt was handed over. The listener has the attempt until its end is recorded. The call
+    /// of the attempt may belong to another tree than this record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -329,7 +330,7 @@ pub enum Fact {
         how: TimerEnd,
     },
     /// The window of an agent has changed. The window is the part of a thread that the agent's
-    /// prompt shows. The window now starts `kept` items before the message whose `seq` is `before`.
+    /// prompt shows. It now starts `kept` items before the message whose `seq` is `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -364,7 +365,7 @@ pub enum Fact {
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
-    /// The result of a reserved model call is lost. The whole reservation is charged.
+    /// The result of a reserved model call is lost, so the whole reservation is charged.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "call")]
@@ -407,8 +408,7 @@ pub enum Fact {
         until: Option<Time>,
     },
     /// The pump requested the preview of a held call from the call's listener. This request does
-    /// not count as an attempt to handle the call. The call may belong to another tree than the
-    /// record.
+    /// not count as an attempt. The held call may belong to another tree than this record.
     #[serde(rename = "preview-requested")]
     PreviewRequested {
         #[serde(rename = "call")]
@@ -434,8 +434,8 @@ pub enum Fact {
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client sent its next request. The request resets the budget counts and the wall time of
-    /// the thread tree.
+    /// A client sent a further request into the thread tree. The request resets the tree's budget
+    /// counts and wall time.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]

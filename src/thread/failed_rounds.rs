@@ -1,16 +1,16 @@
-//! Counts the consecutive rounds of a call in which every result was a failure. A round consists of
-//! the results of calls, threads and timers that a listener receives together in one delivery. A
-//! refusal of the listener's payload counts as a failed result. A call's first delivery has no
-//! results and is no round. The core's confirmations of primitives, such as `thread-spawned`, are
-//! no results.
+//! Counts the consecutive rounds of a call in which every result was a failure. A round is one
+//! delivery to the call's listener, with the results of calls, threads and timers in it.
+//! - A refusal of the listener's payload counts as a failed result.
+//! - The core's confirmations of primitives, such as `thread-spawned`, are no results.
+//! - The first delivery of a call has no results and is no round.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Returns the number of failed rounds in a row, up to and including the latest round. A round
-    /// has failed if every result in it is a failure. If the pending messages contain a result,
-    /// they are the latest round.
+    /// Returns the number of consecutive failed rounds, counted back from the latest round. A round
+    /// has failed if every result in it is a failure. Results among the pending messages are the
+    /// latest round.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -1,9 +1,9 @@
 //! Keeps the faults of calls in `first` groups. Such a group consists of several calls, its legs,
-//! and the first reply of any leg is the result of the group. A fault is kept while another leg may
-//! still reply. If every leg fails, the opener of the group receives all faults.
+//! and its result is the first reply of any leg. A fault is kept while another leg may still reply.
+//! If every leg fails, the opener of the group receives all faults.
 //!
-//! The thread tree keeps the faults if a client, or a call in another thread, has opened the group.
-//! Otherwise, the call that has opened the group keeps the faults.
+//! If a client, or a call in another thread, opened the group, the thread tree keeps the faults. If
+//! a call in the same thread opened the group, this call keeps them.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the `first` group of the call, if the tree keeps the faults of this group. In a
-    /// `first` group of calls, the first reply is the result of the group. Returns `None` for a
-    /// call outside such a group. Also returns `None` if a call in the same thread opened the
-    /// group, because the opening call keeps the faults itself.
+    /// Returns the group of the call if it is a `first` group whose faults the tree keeps. The
+    /// result of a `first` group is the first reply of any of its calls. Returns `None` if a call
+    /// in the same thread opened the group, because that call keeps the faults.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -31,15 +30,14 @@ impl Call {
 }
 
 impl Tree {
-    /// Returns the open legs of `group`, a `first` group whose faults the tree keeps. The legs are
-    /// the calls of the group: they have the same request, but different listeners. They are
-    /// returned in no particular order.
+    /// Returns the open legs of `group`, in no particular order. `group` is a `first` group whose
+    /// faults the tree keeps, and its legs are its calls.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
     /// Whether a client still waits for the result of `call`. True for an open call that a client
-    /// opened. Also true for a failed leg of a client's `first` group while another leg is open,
+    /// opened. For a failed leg of a client's `first` group, true while another leg is open,
     /// because the other leg may still reply.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
@@ -49,9 +47,9 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. If
-    /// `message` is a `thread-result`, drops the kept faults of its leg, because the
-    /// `thread-result` hands these faults to the opener of the group.
+    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. A
+    /// `thread-result` gives the kept faults of its leg to the opener of the group, so these faults
+    /// are dropped.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {
@@ -76,8 +74,8 @@ impl Tree {
         }
     }
 
-    /// Records how the call `closed` ended, if it belongs to a `first` group. If no call of the
-    /// group is open any more, drops the faults that the tree has kept for the group.
+    /// Records how `closed` ended, if it is a call of a `first` group. Drops the kept faults of the
+    /// group when no call of the group is open any more.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

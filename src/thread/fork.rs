@@ -18,9 +18,9 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// First core version in which a fork counts only its own threads against the limits of threads and
-/// children. In earlier versions, the threads of its source counted, too, except for the children
-/// of the root thread.
+/// First core version in which the threads of the source do not count against a fork's limits of
+/// threads and children. In earlier versions, these threads counted, except for the children of the
+/// root thread.
 const OWN_COUNTS_SINCE: u32 = 61;
 
 /// The origin of a fork: a message in another tree, with the record that contains the message.
@@ -56,8 +56,7 @@ pub struct ForkSource {
     pub journal: Option<Uuid>,
 }
 
-/// A thread that a fork takes over from its source. In the fork, the thread is the fork's root
-/// thread, or is beneath the root thread.
+/// A thread that a fork takes over from its source, as the fork's root thread or beneath it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedThread {
     #[serde(rename = "thread")]
@@ -69,14 +68,13 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The call to which the thread is bound: when this call closes, the thread is cancelled. The
-    /// id is the one that the call gets in the fork when the fork reopens it. If the fork does not
-    /// reopen the call, the call is not open in the fork, so the thread has ended there. `None` if
-    /// the thread is not bound.
+    /// The call to which the thread is bound, under the call's id in the fork; `None` if the thread
+    /// is not bound. When this call closes, the thread is cancelled. If the fork does not reopen
+    /// the call, the thread has ended in the fork.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
-    /// messages delivered to the agent.
+    /// Number of items in each agent's prompt. The items are the agent's own turns, and the
+    /// messages that were delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// Limits of the thread. `None` for a thread without an allotment, and for the root thread,
@@ -85,8 +83,8 @@ pub struct InheritedThread {
     pub allotment: Option<InheritedAllotment>,
 }
 
-/// Payload with which a fork begins. It is the request of a client, or a payload with which the
-/// operator replaces an agent's turn.
+/// Payload with which a fork begins: the request of a client, or a payload with which the operator
+/// replaces an agent's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedRequest {
     /// Id of the message that contains the payload in the fork.
@@ -98,8 +96,8 @@ pub struct ForkedRequest {
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The reopened call of the agent whose turn is replaced, under the id that the call has in the
-    /// fork. `None` if the payload is a client's request.
+    /// The call in which the operator replaces an agent's turn, under the call's id in the fork.
+    /// `None` if the payload is a client's request.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
@@ -213,9 +211,9 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork that begins at `time`, as `fact` describes it. The fork's root thread
-    /// belongs to the client that `fact` names. `core_version` is the version of the core that
-    /// recorded the fork. Does nothing if `fact` does not begin a fork.
+    /// Makes this tree the fork that `fact` describes, beginning at `time`. Does nothing if `fact`
+    /// does not begin a fork. The fork's root thread belongs to the client that `fact` names.
+    /// `core_version` is the version of the core that recorded the fork.
     pub(super) fn fork(&mut self, time: Time, core_version: u32, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
@@ -276,9 +274,8 @@ impl Record {
         }))
     }
 
-    /// Converts a record of the source into a record of the fork's history. Thread ids get `root`
-    /// in place of the root of the source. Ids of reopened messages and calls are replaced as
-    /// `names` states.
+    /// Converts a record of the source into a record of the fork's history. Replaces the source's
+    /// root in thread ids by `root`, and the ids of reopened messages and calls as `names` states.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -311,9 +308,8 @@ impl Record {
         self
     }
 
-    /// Returns the record without the messages of reopened calls, which only the first record of a
-    /// fork contains. The fork's history, which is read from the source, already contains these
-    /// messages.
+    /// Removes the messages of reopened calls. Only the first record of a fork contains such
+    /// messages. They are already in the fork's history, which is read from the source.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -105,8 +105,7 @@ pub struct OperatorAction {
     pub details: Vec<ActionDetail>,
 }
 
-/// A loss of records that an operator accepted. The evidence of this loss comes from outside the
-/// journal.
+/// A loss of records that an operator accepted. Only data outside the journal shows the loss.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
     /// Position of the last record that the journal still contains.
@@ -183,12 +182,12 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the [`ActionDetail`] whose value is the position up to which an adoption accepts
-    /// records without a MAC.
+    /// Name of the [`ActionDetail`] with the position up to which an adoption accepts records
+    /// without a MAC.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// Returns the first and the last position of the records that this action accepts although
-    /// they have no valid MAC. `None` if the action accepts no such records.
+    /// Returns the first and the last position of the records that this action accepts without a
+    /// valid MAC; `None` if it accepts no such records.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);

@@ -2,9 +2,8 @@
 //! during a pause.
 //!
 //! A pause keeps each call that it covers from being handed over, unless the listener already has
-//! the call. As long as a pause keeps a call from being handed over, the deadlines of the call do
-//! not run. The time limits of the call's tree, and of each spawned thread that contains the call,
-//! do not run either.
+//! the call. While a call is kept back, its deadlines do not run. Neither do the time limits of the
+//! call's tree, and of each spawned thread that contains the call.
 
 use std::fmt;
 use std::time::Duration;
@@ -45,8 +44,8 @@ impl PauseTarget {
         self.covers(&call.thread, &call.callee)
     }
 
-    /// Returns the thread whose tree gets the record of the pause. An operator's signature on the
-    /// pause also names this thread.
+    /// Returns the thread whose tree gets the record of the pause. A signature on the pause names
+    /// this thread, too.
     pub fn home(&self) -> ThreadId {
         match self {
             Self::Thread(thread) => thread.clone(),
@@ -54,8 +53,8 @@ impl PauseTarget {
         }
     }
 
-    /// Returns the root of the tree that contains all calls covered by the target. Returns `None`
-    /// if the covered calls may be in several trees.
+    /// Returns the root of the tree that contains all calls of the target; `None` if these calls
+    /// may be in several trees.
     pub fn tree(&self) -> Option<ThreadId> {
         match self {
             Self::Thread(thread) => Some(thread.root()),
@@ -226,9 +225,8 @@ impl State {
     }
 
     /// Stops or restarts the time limits and deadlines of the trees `roots`, according to the
-    /// pauses in force. The state itself does this for the trees in memory when a pause begins or
-    /// ends. For a tree outside memory, the caller must call this function after it has put the
-    /// tree back into memory.
+    /// pauses in force. A caller must do this for each tree that it has put back into memory. For
+    /// the trees in memory, the state does it when a pause begins or ends.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();

@@ -20,19 +20,18 @@ use super::{
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Digest of a payload that the gate passed. A message in the record's facts contains the
-    /// payload.
+    /// The gate passed a payload with this digest. The payload is in a message among the record's
+    /// facts.
     #[serde(rename = "passed")]
     Passed(Digest),
-    /// Digest of a payload that the gate or the pump refused. A fact of the record states the
+    /// The gate or the pump refused a payload with this digest. A fact of the record states the
     /// refusal and has the same digest.
     #[serde(rename = "refused")]
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork, as the input [`Input::Recalled`] of the fork's
-/// record contains it. The field `payloads` contains only digests. The payloads are in the messages
-/// of the same record.
+/// The result of a call in the source of a fork, as the input [`Input::Recalled`] contains it. The
+/// field `payloads` has only digests, and the payloads are in the messages of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
     /// The call in the source of the fork. Its recorded result becomes the result of the call in
@@ -80,12 +79,12 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the outcome arrived from the listener. `None` if the pump recorded the
-        /// outcome before the deadline of the attempt had passed.
+        /// Time at which the outcome arrived from the listener. `None` if the deadline of the
+        /// attempt had not passed yet when the pump recorded the outcome.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// A process answered an attempt on which this process was not working.
+    /// A process answered an attempt on which it was not working.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]
@@ -116,13 +115,13 @@ pub enum Input {
         attempt: Attempt,
         #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
-        /// Maximum number of requests that the model call may send to the provider and model of
-        /// this request; `None` if there is no maximum.
+        /// Maximum number of requests that the model call may send to the same provider and model;
+        /// `None` if there is no maximum.
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// An earlier pump died before it settled a model call. The pump had reserved tokens and money
-    /// for the call, and had not recorded the result.
+    /// An earlier pump died after it had reserved tokens and money for a model call, and before it
+    /// recorded the result of this call.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -160,8 +159,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The pump hands over a call to find out whether the listener has a process again. Before, the
-    /// listener had no process that took calls.
+    /// The pump hands over a call as a test. The listener had no process that took calls, and the
+    /// pump finds out whether it has one again.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -194,8 +193,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time limit of the thread of an open call, or of a thread above that thread, has passed.
-    /// Or the wall time of the call's tree is over.
+    /// The time limit of an open call's thread, or of a thread above it, has passed, or the wall
+    /// time of the call's tree is over.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]
@@ -297,8 +296,8 @@ pub enum Input {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// The pump refused requests of one client as `busy` during an interval, and this record counts
-    /// the refusals. These refusals have no records of their own.
+    /// The pump refused `count` requests of one client as `busy` in the time from `since` on. These
+    /// refusals have no records of their own.
     #[serde(rename = "busy")]
     Busy {
         #[serde(rename = "client")]
@@ -353,9 +352,9 @@ impl Input {
     }
 }
 
-/// The record of one step. The journal writes the record atomically. The hash chain covers the text
-/// of the record ([`super::text`]). The text contains only the digests of payloads. The bytes of
-/// the payloads are stored beside the text.
+/// The record of one step. The journal writes each record atomically. The text of a record
+/// ([`super::text`]) contains only the digests of payloads, and the hash chain covers this text.
+/// The bytes of the payloads are stored beside the text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     #[serde(rename = "position")]

@@ -1,9 +1,9 @@
 //! Reopened calls: calls that were open in the source at the fork point, and are open again in the
 //! fork.
 //!
-//! The fork has the messages of these calls under its own ids. A separate fact contains a
-//! [`ReopenedCall`], which holds the parts of a call's state that the messages do not determine,
-//! such as the number of turns that the listener has taken.
+//! The fork has the messages of these calls under its own ids. A [`ReopenedCall`], in a fact of its
+//! own, holds the other parts of a call's state, such as the number of turns that the listener has
+//! taken.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,16 +96,16 @@ impl ReopenedCall {
 pub struct ReopenedCalls {
     /// The reopened calls, each after the call that opened it.
     pub calls: Vec<ReopenedCall>,
-    /// The messages of the reopened calls, in the order of acceptance. A message that opens a call
-    /// has this call's [`Opening`]. Each message keeps the `seq` and the time that it has in the
+    /// The messages of the reopened calls, in the order of acceptance. Each has the [`Opening`] of
+    /// the call that it opens, if any. A message keeps the `seq` and the time that it has in the
     /// source.
     pub messages: Vec<(Message, Option<Opening>)>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub waiting: Vec<(CallId, WaitFor)>,
 }
 
-/// Returns the id in the fork of a message that has the id `source` in the fork's source. The
-/// message must belong to a call that the fork reopens.
+/// Returns the id that a message of a reopened call gets in the fork. `source` is the id of the
+/// message in the source of the fork.
 pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
     MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
 }
@@ -130,8 +130,8 @@ impl ReopenedNames {
         }
     }
 
-    /// Returns the id in the fork of the call `call` of the source. A call that the fork does not
-    /// reopen keeps its id.
+    /// Converts the id of a call in the source into the id of this call in the fork. A call that
+    /// the fork does not reopen keeps its id.
     pub(super) fn call(&self, call: CallId) -> CallId {
         CallId(self.0.get(&call.0).copied().unwrap_or(call.0))
     }
@@ -206,13 +206,14 @@ struct ReopenedTree<'s> {
 
 impl State {
     /// Returns the open calls and messages of the tree `source`, in the form in which the fork
-    /// `fork` continues them. `turn` is a call to an agent, and the fork begins at a turn of this
-    /// agent. Calls to the listeners for which `is_answered` returns true get the results that the
-    /// source recorded.
+    /// `fork` continues them. The fork begins at a turn of the agent that handles the call `turn`.
+    /// A call to a listener for which `is_answered` returns true gets the result that the source
+    /// recorded.
     ///
-    /// Returns `None` if the fork cannot continue the open work. This has three possible causes:
-    /// `turn` is not open; `is_answered` returns true for the listener of `turn` or of a call above
-    /// it; or the tree keeps a fault that the opener of a call has not received yet.
+    /// Returns `None` if the fork cannot continue the open work, which has one of these causes:
+    /// - `turn` is not open.
+    /// - `is_answered` returns true for the listener of `turn` or of a call above it.
+    /// - The tree keeps a fault that the opener of a call has not received yet.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -247,8 +248,8 @@ impl State {
 }
 
 impl State {
-    /// Returns the innermost listener for which `is_answered` returns true, among the listeners of
-    /// the call `turn` and of the open calls above it. Returns `None` if there is no such listener.
+    /// Searches the call `turn`, and the open calls above it, for a listener for which
+    /// `is_answered` returns true. Returns the innermost such listener, or `None` if there is none.
     /// `source` is the root of the tree of these calls.
     pub fn answered_above(
         &self,
@@ -270,9 +271,9 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of a call is a spawned thread that runs independently of the call's
-    /// opener. This is the case if the opener is a call in another thread, and the thread is not
-    /// bound to a call. A bound thread is cancelled when the call to which it is bound closes.
+    /// Whether the thread of a call runs independently of the call's opener. If so, the opener is a
+    /// call in another thread, and the thread is not bound to a call. A bound thread is cancelled
+    /// when the call to which it is bound closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

@@ -1,7 +1,7 @@
-//! Renewal of budgets: a new request of a client resets the budget counts of the request's thread
-//! tree, if the tree has no open calls. If the config lets a listener send in the name of the
-//! client, the client's requests reset nothing. Tokens and money of model calls are also counted
-//! over the whole life of the tree.
+//! Renewal of budgets: a new request of a client resets the budget counts of its thread tree. A
+//! request resets nothing if the tree has open calls, or if the config lets a listener send in the
+//! name of the client. Tokens and money of model calls are also counted over the whole life of the
+//! tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,12 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version in which a further request of a client in the same tree can reset the budget
-/// counts of this tree. The journal records such a reset. In earlier versions, the request only
-/// restarted the wall time, and only if the tree had no open calls.
+/// First core version in which a further request of a client can reset the budget counts of its
+/// tree. The journal records such a reset. In earlier versions, the request only restarted the wall
+/// time, and only in a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
-/// Budgets that are counted anew after each renewal. After a renewal, the tree may get a warning
-/// about each of these budgets again.
+/// Budgets whose counts a renewal resets. The tree may then get a warning about each of them again.
 const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_MONEY];
 
 pub const REQUEST_TOKENS: &str = "request-tokens";

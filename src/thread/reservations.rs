@@ -51,8 +51,8 @@ pub struct TreeReservations {
     by_thread: BTreeMap<ThreadId, (usize, ReservedSum)>,
 }
 
-/// A sum of reservations. Its integers are wider than those of a single reservation. So the sum
-/// never saturates, and each added amount can be subtracted again.
+/// A sum of reservations. Its integers are wider than those of one reservation, so the sum never
+/// saturates, and each added amount can be subtracted again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ReservedSum {
     tokens: u128,

@@ -5,10 +5,9 @@ use std::hash::Hash;
 
 use super::state::Map;
 
-/// A map from which values can be moved out of memory. Such a value must be restored before it is
-/// looked up: a lookup of a value outside memory gives the same result as a lookup of a missing
-/// key. With debug assertions, the map tracks which values are outside memory, and panics at such a
-/// lookup.
+/// A map whose values can leave memory. A value outside memory must be restored before it is looked
+/// up, because a lookup treats it like a missing value. With debug assertions, such a lookup
+/// panics.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     /// The values in memory. Each value is boxed, so that the entries of the map are small: a hash

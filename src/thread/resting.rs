@@ -1,11 +1,13 @@
 //! Converts thread trees and the records of used client keys to text and back. Snapshots contain
 //! these texts. When a tree or a key leaves memory, the pump keeps its text instead.
 //!
-//! A tree may leave memory in two cases. In the first case, nothing in the tree is open: the tree
-//! is at rest, and returns when an event names the tree or one of its threads. In the second case,
-//! the open calls of the tree wait only for persons or timers: the tree returns when an event names
-//! one of these calls. The journal remains the only lasting record, because every text can be
-//! derived from it again.
+//! A tree may leave memory in two cases:
+//! - The tree is at rest: nothing in it is open. It returns when an event names the tree or one of
+//!   its threads.
+//! - The open calls of the tree wait only for persons or timers. It returns when an event names one
+//!   of these calls.
+//!
+//! The journal remains the only lasting record, because every text can be derived from it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,8 +28,8 @@ struct LeavingTree<'a> {
     /// Sum of the forward steps of the system clock ([`State::stepped`]) when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
-    /// Sum of the pump's standstills ([`State::stood`]) at the time when the tree was written as
-    /// text. Zero for a tree at rest, and for every tree in a snapshot.
+    /// Sum of the pump's standstills ([`State::stood`]) when the text was written. Zero for a tree
+    /// at rest, and for every tree in a snapshot.
     #[serde(rename = "stood", skip_serializing_if = "Duration::is_zero")]
     stood: Duration,
     #[serde(rename = "tree")]
@@ -112,8 +114,8 @@ impl State {
         }
     }
 
-    /// Whether the tree `root` may leave memory because nothing in it is open. The tree must be at
-    /// rest, and all time limits of its threads must have passed.
+    /// Whether the tree `root` may leave memory because it is at rest: nothing in it is open. False
+    /// while a thread of the tree has a time limit that has not passed.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -122,10 +124,10 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the tree `root` may leave memory although it has open calls. All these calls must
-    /// wait for persons or timers, and all time limits of the tree's threads must have passed. The
-    /// tree of a schedule's run may not leave. The caller must ensure that none of the calls is
-    /// queued.
+    /// Whether the tree `root` may leave memory although it has open calls, because all of them
+    /// wait for persons or timers. False while a thread of the tree has a time limit that has not
+    /// passed, and for the tree of a schedule's run. The caller must ensure that none of the calls
+    /// is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -152,8 +154,8 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree at rest. The caller may then remove the tree from memory. Returns
-    /// `None` if the tree must stay in memory, or is not in memory.
+    /// Returns the text of a tree at rest, so that the caller may remove the tree from memory.
+    /// Returns `None` if the tree must stay in memory, or is not in memory.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
@@ -178,10 +180,11 @@ impl State {
         Ok(())
     }
 
-    /// Reads a tree from its text, and moves the times in the tree by the time that passed
-    /// uncounted since the text was written. The time-outs of calls and holds are moved by the
-    /// duration for which the pump stood still. All times of the tree, except timers for a clock
-    /// time, are moved by the amount by which the system clock was set forward.
+    /// Reads a tree from its text, and moves its times, because some of the time since the text was
+    /// written does not count:
+    /// - Time-outs of calls and holds are moved by the duration for which the pump stood still.
+    /// - All times, except timers for a clock time, are moved by the amount by which the system
+    ///   clock was set forward.
     ///
     /// # Errors
     ///
@@ -195,11 +198,10 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns the text for a snapshot of a tree that is outside memory and has open calls. `text`
-    /// is the text with which the tree left memory. In the returned text, the time-outs of calls
-    /// and holds are later by the duration for which the pump has stood still since then. Returns
-    /// `None` if the pump has never stood still in this process, because `text` is then still
-    /// valid.
+    /// Returns a new text, for a snapshot, of a tree that is outside memory and has open calls.
+    /// `text` is the text with which the tree left memory. The new text extends the time-outs of
+    /// calls and holds by the time for which the pump has stood still since then. Returns `None` if
+    /// the pump has never stood still in this process, because `text` is then still valid.
     ///
     /// # Errors
     ///
@@ -214,9 +216,9 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
     }
 
-    /// Whether [`State::calls`] and [`State::in_flight`] already include the open calls and the
-    /// messages of `tree`. They do not include a tree of a snapshot until this tree is put into
-    /// memory for the first time. Returns false for a tree without open calls.
+    /// Whether [`State::calls`] and [`State::in_flight`] already include `tree`. A tree from a
+    /// snapshot is not included before it is put into memory for the first time. Returns false for
+    /// a tree without open calls.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -284,13 +286,11 @@ impl Tree {
     }
 
     /// Returns the number of unsettled messages in a tree whose open calls only wait for persons or
-    /// timers. A message is unsettled until the journal records how it ended. The requests of held
-    /// calls are not counted. Of the other messages, at most
-    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] are counted for each call that is held or has a
-    /// timer.
+    /// timers. Leaves out the requests of held calls. Counts at most
+    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held or has a
+    /// timer. A message is unsettled until the journal records how it ended.
     ///
-    /// Returns 0 if the tree has other open calls or none, or if one of its threads has a time
-    /// limit.
+    /// Returns 0 for any other tree, and for a tree in which a thread has a time limit.
     pub fn waiting_messages(&self) -> usize {
         if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;

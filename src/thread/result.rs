@@ -10,8 +10,8 @@ use super::{Closing, Fact, Record};
 /// Returns how a client's call ended, and the messages of its result. `records` are the records of
 /// the call's tree. Returns `None` while the result is incomplete.
 ///
-/// The results of all legs of a `first` group become complete at the same time. If one leg replied,
-/// the other legs have no messages. If all legs failed, each leg has its own fault.
+/// The calls of a `first` group are its legs. As soon as one leg has replied, the result of every
+/// other leg is complete and has no messages. If all legs failed, each leg has its own fault.
 pub fn client_result<'r>(
     records: impl Iterator<Item = &'r Record> + Clone,
     call: CallId,

@@ -9,17 +9,17 @@ use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 /// An operator's request to retry a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryAction {
-    /// The retried message, or the refused submission.
+    /// Id of the message that is retried, or of the refused submission that is retried.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record with the retried message or the refused submission.
+    /// Position of the record that contains the retried message or submission.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree that has the record of the retried message or the refused submission.
+    /// Root of the tree that has the record of the retried message or submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// Root of the tree that gets the new message. Equal to `source`, except for a submission that
-    /// was refused before it had a thread. The retry of such a submission begins a new tree.
+    /// Root of the tree that gets the new message. It is equal to `source`, except for a submission
+    /// that was refused before it had a thread: its retry begins a new tree.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Id of the new message that the retry makes.
@@ -34,8 +34,8 @@ pub struct RetryAction {
     /// repeats the submission gets the result of the retry. `None` if the retry uses no client key.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the retried message is unknown. The retried message may itself be a
-    /// retry. In this case, true if the outcome of any message in the chain of retries is unknown.
+    /// Whether the outcome of the retried message is unknown. If this message is itself a retry,
+    /// the outcomes of all messages in the chain of retries count: true if one of them is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator accepts the risk that the listener does the work a second time.

@@ -22,7 +22,7 @@ pub struct PlannedSchedule {
     /// schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
-    /// The runs that the schedule has started. When the next run begins, ended runs are removed.
+    /// The runs that the schedule has started. Ended runs are removed when the next run begins.
     #[serde(rename = "runs", default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<ScheduledRun>,
 }
@@ -44,8 +44,8 @@ pub struct ScheduledRun {
 
 impl State {
     /// Whether a run is open: its request is not sent yet, or a call of its tree is open. A
-    /// question to a person does not count once the call that sent it has closed, because the run
-    /// does not wait for the answer.
+    /// question to a person counts only until the call that sent it has closed, because the run
+    /// then no longer waits for the answer.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         // A run whose tree has left memory has no open call: the tree of an open run stays.
         let tree = self.trees.resident(&run.thread);

@@ -102,8 +102,8 @@ impl OperatorKeys {
     }
 }
 
-/// The part of a signed decision that describes the decision itself. The signature also covers the
-/// thread, the journal, the time and the nonce.
+/// The part of a signed decision that describes the decision itself. The signature also covers a
+/// thread, a journal, a time and a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
@@ -257,8 +257,8 @@ impl DecisionSignature {
         signed
     }
 
-    /// Returns the signature that another program made, with the values that it covers. The
-    /// signature is not verified here: the caller must call [`DecisionSignature::holds`].
+    /// Combines a signature that another program made with the values that it covers. Does not
+    /// verify the signature: the caller must call [`DecisionSignature::holds`].
     pub fn made_elsewhere(
         key: OperatorPublicKey,
         (journal, thread): (Uuid, ThreadId),

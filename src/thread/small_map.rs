@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum number of entries that are kept in a sorted slice. Every insertion or removal allocates
-/// a new slice.
+/// Maximum number of entries in a sorted slice. It is small, because every insertion or removal
+/// allocates a new slice.
 const FEW_MAX: usize = 12;
 
-/// An ordered map that takes only the memory of its entries while it has few entries. It is
+/// An ordered map. While it has few entries, it takes only the memory of these entries. It is
 /// serialised like any other map.
 #[derive(Clone)]
 pub struct SmallMap<K, V>(Entries<K, V>);
@@ -187,7 +187,7 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
     }
 }
 
-/// An ordered set that takes only the memory of its elements while it has few elements. It is
+/// An ordered set. While it has few elements, it takes only the memory of these elements. It is
 /// serialised like any other set.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmallSet<T>(SmallMap<T, ()>);

@@ -41,34 +41,32 @@ pub struct State {
     pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// For each client key, the submission that the client sent with it. Contains only the keys in
-    /// memory. A key outside memory must be put back before it is looked up.
+    /// For each client key in memory, the submission that the client sent with it. A key outside
+    /// memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
     /// its signature expires.
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,
-    /// The schedules of this partition that have a planned time. Also contains cancelled schedules
-    /// whose runs are still open.
+    /// The schedules of this partition that have a planned time, and cancelled schedules whose runs
+    /// are still open.
     pub schedules: BTreeMap<ScheduleName, PlannedSchedule>,
     /// Number of unsettled messages in all thread trees. An accepted message is unsettled until the
     /// journal records how it ended.
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the forward steps of the system clock. A tree outside memory does not follow these
-    /// steps. When the tree returns to memory, its times are moved by the sum of the steps that it
-    /// has missed.
+    /// Sum of the forward steps of the system clock. A tree outside memory misses such steps, so
+    /// its times are moved by the missed sum when it returns to memory.
     pub stepped: Duration,
     /// Sum of the periods in which the pump did not run or could not continue.
     pub stood: StandstillTime,
 }
 
-/// The sum of the periods in which the pump stood still since this process started. When a tree
-/// returns to memory, its deadlines are extended by the standstills that it has missed. The sum is
-/// not part of the recorded state. So any two sums compare as equal, and a comparison of two states
-/// ignores them.
+/// The sum of the periods in which the pump stood still since this process started. A tree outside
+/// memory misses such periods, so its deadlines are extended by the missed sum when it returns. Any
+/// two sums compare as equal, because the sum is not part of the recorded state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -132,8 +130,8 @@ pub struct Tree {
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// Usage of the tree when its budget counts were last reset; `None` before the first reset. A
-    /// further request of a client in the same tree resets the counts, and so does the beginning of
-    /// a fork. Boxed, because most trees have a single request, and thus no reset.
+    /// further request of a client, or the beginning of a fork, resets the counts. Boxed, because
+    /// most trees have a single request, and thus no reset.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
@@ -145,10 +143,9 @@ pub struct Tree {
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
-    /// Faults that the opener of a `first` group has not received yet, in the order of their
-    /// arrival. A `first` group consists of several calls, and the first reply to one of these
-    /// calls is the result of the group. A fault is kept here while another call of the group may
-    /// still reply.
+    /// Faults that the openers of `first` groups have not received yet, in the order of their
+    /// arrival. The result of a `first` group is the first reply to any of its calls. A fault of
+    /// one call is kept here while another call of the group may still reply.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
     /// Time from which the tree's wall time counts. Moved forward by each period in which the wall
@@ -189,8 +186,8 @@ impl Tree {
     }
 }
 
-/// The faults of one leg of a `first` group. The opener of the group does not receive these faults
-/// while another leg may still reply.
+/// The faults of a leg, which is one call of a `first` group. The opener of the group does not
+/// receive them while another leg may still reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
     /// Id of the `first` group to which the leg belongs, which is the id of the group's first call.
@@ -198,8 +195,8 @@ pub struct KeptFault {
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
-    /// The listener of the leg; `None` if an earlier version of the program wrote the snapshot
-    /// without the listener.
+    /// The listener of the leg; `None` in a snapshot of an earlier version of the program, which
+    /// did not store it.
     #[serde(rename = "listener", default, skip_serializing_if = "Option::is_none")]
     pub listener: Option<ListenerName>,
     /// How the leg ended; `None` until it is closed.
@@ -269,12 +266,11 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How the thread's latest closed call ended. Only calls from outside the thread count. `None`
-    /// if no such call has closed.
+    /// How the latest closed call from outside the thread ended; `None` if no such call has closed.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// For each agent, the number of items in the agent's prompt: the agent's own turns, and the
-    /// messages delivered to the agent.
+    /// Number of items in each agent's prompt. The items are the agent's own turns, and the
+    /// messages that were delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// The call to which the thread is bound: when this call closes, the thread is cancelled.
@@ -374,12 +370,12 @@ pub struct Call {
     /// Messages of the call that have not been delivered yet, in the order of delivery.
     #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingMessage>,
-    /// Actions of the call's last outcome that still await answers.
+    /// Actions of the call's latest outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Number that the next awaited answer gets. The numbers determine the order of the answers,
-    /// and begin at 0 with each outcome of the listener. A number is used up by each payload of the
-    /// outcome that opens calls, and by each answer of the core to another payload, such as the
+    /// Number that the next awaited answer gets. The answers are ordered by these numbers, which
+    /// begin at 0 with each outcome of the listener. Each payload of the outcome that opens calls
+    /// uses up a number. So does each answer of the core to another payload, such as the
     /// confirmation of a new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
@@ -401,34 +397,34 @@ pub struct Call {
     /// Number of recorded outcomes of the call.
     #[serde(rename = "turns", default, skip_serializing_if = "is_default")]
     pub turns: u32,
-    /// Number of failed attempts since the listener of the call last returned an outcome, which is
-    /// a list of payloads.
+    /// Number of attempts that have failed since the latest outcome of the call's listener. An
+    /// outcome is a list of payloads.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
-    /// Number of consecutive rounds, up to the last outcome, in which every result was a failure. A
-    /// round is the set of messages that the listener receives together.
+    /// Number of consecutive rounds, up to the latest outcome, in which every result was a failure.
+    /// A round is one delivery of results to the listener.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
-    /// Number of tasks that agents have delegated from the goal that this call gave to an agent.
-    /// Tasks that were delegated further count, too.
+    /// Number of delegated tasks of the goal that this call gave to an agent. Includes tasks that
+    /// were delegated further.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
     /// The attempt that is handed over to the listener; `None` if no attempt is handed over. If the
     /// pump ends during the attempt, the attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
-    /// Number of model requests, for each route, since the agent of the call last returned an
-    /// outcome, which is a list of payloads. A route is a provider with one of its models.
+    /// Number of model requests on each route since the agent's latest outcome, which is a list of
+    /// payloads. A route is a provider with one of its models.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
-    /// Time of the first hand-over since the last outcome or failed attempt of the call. `None` if
-    /// there was no hand-over since.
+    /// Time of the first hand-over since the call's latest outcome or failed attempt; `None` if
+    /// there was no hand-over since then.
     #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Time at which a pause began to keep the call from being handed over. From then on, the
-    /// deadlines of the call do not run. `None` while no pause keeps the call.
+    /// Time since which a pause has kept the call from being handed over; `None` if no pause keeps
+    /// it. During this time, the deadlines of the call do not run.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
     /// Time that does not count against the time limit of a workflow run. `None` if all time of

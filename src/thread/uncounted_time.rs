@@ -15,16 +15,16 @@ use crate::clock::Time;
 /// The time of an open call that does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTime {
-    /// Time since which a pause keeps the call, or a call beneath it, from being handed over.
-    /// `None` while no pause does so. When the call receives a message during the pause, this field
-    /// becomes the time of that message, and the time before it is added to `totals`.
+    /// Beginning of the part of a pause that is not in `totals` yet. The pause keeps the call, or a
+    /// call beneath it, from being handed over. When the call receives a message, the time up to
+    /// this message is added to `totals`. `None` while there is no such pause.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     still_since: Option<Time>,
     #[serde(rename = "totals", default, skip_serializing_if = "Vec::is_empty")]
     totals: Vec<UncountedTotal>,
 }
 
-/// The uncounted time of a call in total, from one of its messages on.
+/// The total uncounted time of a call, for its messages after the time `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTotal {
     /// Time of the latest message that the call had received when the total changed. The total
@@ -53,15 +53,15 @@ impl UncountedTime {
         }
     }
 
-    /// Adds the part of a pause that has passed at `time`, the time of the next message.
+    /// Adds the part of a pause up to `time`, the time of the next message.
     fn pass_to_message(&mut self, time: Time, latest: Time) {
         if let Some(since) = self.still_since.replace(time) {
             self.add(time.since(since), latest);
         }
     }
 
-    /// Adds a forward step of the system clock. If a pause is in force, moves the beginning of its
-    /// period by the step, so that the step is not counted twice.
+    /// Adds a forward step of the system clock. If a pause is in force, moves its beginning by the
+    /// step, so that the step is not counted twice.
     fn pass_step(&mut self, stepped: Duration, latest: Time) {
         self.still_since = self.still_since.map(|since| since.plus(stepped));
         self.add(stepped, latest);
@@ -93,8 +93,8 @@ impl Call {
         self.uncounted.as_deref().map_or(&[], |uncounted| &uncounted.totals)
     }
 
-    /// Begins or ends a period of a pause at `time`. `is_still` is whether a pause keeps the call,
-    /// or a call beneath it, from being handed over.
+    /// Begins or ends a period that does not count, at `time`. `is_still` states whether a pause
+    /// keeps the call, or a call beneath it, from being handed over.
     pub(super) fn follow_stillness(&mut self, is_still: bool, time: Time) {
         // Only a listener whose threads are bound to the call measures time, and only from the
         // request on.

@@ -13,22 +13,22 @@ use crate::mutant::mutant;
 /// versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version in which a queued call to an agent does not always keep the wall time
-/// running. If an earlier call to the same agent in the same thread waits for a person, the wall
-/// time may stop, because the queued call is not handed over before the earlier call has ended.
+/// First core version in which the wall time may stand still although a call to an agent is queued.
+/// This is so if an earlier call to the same agent in the same thread waits for a person, because
+/// the queued call is handed over only after that call has ended.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
-    /// Returns the wall time that the tree has used until `now`, without the periods in which the
-    /// wall time stood still.
+    /// Returns the wall time that the tree has used until `now`. Periods in which the wall time
+    /// stood still do not count.
     pub fn worked(&self, now: Time) -> Duration {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
-    /// Stops the wall time of the tree if, after the record written at `time`, the tree waits only
-    /// for people, who must decide, answer or end a pause. Otherwise, lets the wall time run.
-    /// `core_version` determines the exact rule, and `is_paused` states whether any pause is in
-    /// force.
+    /// Stops the wall time of the tree if the tree now waits only for people, who must decide,
+    /// answer or end a pause. If not, lets the wall time run. `time` is the time of the latest
+    /// record, `core_version` determines the exact rule, and `is_paused` states whether any pause
+    /// is in force.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
         let waits_for_people = self.held > 0
             && match core_version {
@@ -48,9 +48,9 @@ impl Tree {
         }
     }
 
-    /// Whether the tree can continue only after a person decides, answers, or ends a pause. An
-    /// agent handles one call of a thread at a time. So a queued call waits for people if an
-    /// earlier call of the same thread to the same listener waits for people.
+    /// Whether the tree can continue only after a person decides, answers, or ends a pause. A
+    /// queued call waits for people if an earlier call of the same thread to the same listener
+    /// does, because an agent handles one call of a thread at a time.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;

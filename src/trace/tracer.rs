@@ -19,8 +19,8 @@ pub struct SpanTracer(Option<Arc<TracerShared>>);
 struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
-    /// Sampling threshold for traces that begin in this program. Such a trace is exported if the
-    /// random number at the end of its id is at least this threshold.
+    /// Sampling threshold. A trace that begins in this program is exported if the random number at
+    /// the end of its id is at least this threshold.
     from: u64,
     serial: AtomicU64,
 }

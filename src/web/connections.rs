@@ -25,8 +25,8 @@ pub(super) struct HttpListener {
     pub tls: Option<TlsAcceptor>,
 }
 
-/// Serves connections until the future is dropped. Dropping the future also closes the connections.
-/// `router_of` makes the router of each connection.
+/// Serves connections until the future is dropped, which closes them. `router_of` makes the router
+/// of each connection.
 pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -> Router) {
     let HttpListener { listener, connections_max, tls } = server;
     let permits = Arc::new(Semaphore::new(connections_max));

@@ -1,10 +1,9 @@
-//! HTTP servers: one for health, readiness and metrics, only for clients on this machine; and the
-//! web view, which is a separate server.
+//! HTTP servers: the web view, and a separate server for health, readiness and metrics.
 //!
-//! The server for health and metrics gets its reports from [`crate::organism`], and must not know
-//! how they are computed. It has no authentication. Therefore it changes nothing, and shows no
-//! threads and no payloads. Only loopback clients get responses, and web pages in a browser get no
-//! response (see `only_here`).
+//! The server for health, readiness and metrics responds only to clients on this machine, and not
+//! to web pages in a browser (see `only_here`). It has no authentication, so it changes nothing,
+//! and shows no threads and no payloads. It gets its reports from [`crate::organism`], and must not
+//! know how they are computed.
 
 mod connections;
 mod health;
@@ -98,9 +97,9 @@ fn router(health: HealthSource) -> Router {
         .with_state(health)
 }
 
-/// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding,
-/// in which the host name of a foreign web page resolves to this machine: the browser then sends
-/// this foreign name in the header.
+/// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding:
+/// if the host name of a foreign web page resolves to this machine, the browser sends this name in
+/// the header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(is_here) {

@@ -22,8 +22,8 @@ pub(super) struct RunBasis<'a> {
     pub graph: &'a GoalGraph<'a>,
     /// Listeners whose calls must not be repeated after a time-out.
     pub once: &'a HashSet<ListenerName>,
-    /// Data for the undo of earlier runs. With this data, the goals whose calls were undone run
-    /// again in a retry. Without this data, the retry takes over the results of these goals.
+    /// Data for the undo of earlier runs. With this data, a retry runs the goals again whose calls
+    /// were undone. Without this data, the retry takes over the results of these goals.
     pub undo: Option<UndoSource<'a>>,
     /// Whether the run that begins follows the rules of earlier versions of the program.
     pub has_earlier_rules: bool,
@@ -49,9 +49,9 @@ pub(super) fn definition_changed() -> GoalFailure {
 }
 
 impl<'a> RunBasis<'a> {
-    /// Creates the state of the run that `request` begins, without an undo. The caller then calls
-    /// [`CallFold::start`]. If the request is a retry, `thread` must contain all messages of the
-    /// request's thread.
+    /// Creates the state of the run that `request` begins, without data for an undo. The caller
+    /// must then call [`CallFold::start`]. For a retry, `thread` must contain all messages of the
+    /// thread of `request`.
     pub fn begin(
         &self,
         request: &Message,

@@ -43,15 +43,15 @@ pub enum RunRequest {
 /// The requested, open and ended threads of a run, with the run's clock and undo.
 #[derive(Debug, Clone, Default)]
 pub struct RunThreads {
-    /// Goal runs for which the run has requested a thread that is not open yet, in the order of the
-    /// requests. Each goal run has the label that was requested for its thread.
+    /// The goal runs whose requested threads are not open yet, in the order of the requests. Each
+    /// goal run has the label of its thread.
     requested: VecDeque<(GoalRun, String)>,
-    /// The thread that was opened last: the message that requested the thread, and the goal run in
-    /// the thread. `None` before the first thread is open. After the core has refused something,
-    /// also `None` until the next thread is open.
+    /// The thread that was opened last: the id of the message that requested it, and the goal run
+    /// in it. `None` if no thread was opened since the beginning, or since the last refusal by the
+    /// core.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
-    /// Goal runs to cancel as soon as their threads are open.
+    /// Goal runs whose threads the run must cancel as soon as these threads are open.
     unwanted: HashSet<GoalRun>,
     /// Whether the core opened a thread that this run had not requested. If so, the messages belong
     /// to a run of another definition, because a definition always leads to the same requests.
@@ -67,10 +67,10 @@ pub struct RunThreads {
     earlier: usize,
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
-    /// Listeners to which the run must not repeat a call after a time-out, as the run has recorded
-    /// them. The key is the number, in the thread, of the message with this record. The record
-    /// counts only for messages with higher numbers. A message with a lower number may come after
-    /// the record in a delivery.
+    /// Listeners to which the run must not repeat a call after a time-out. The key is the number,
+    /// in the thread, of the message that records the listeners. The record applies only to
+    /// messages with higher numbers. A delivery may still bring messages with lower numbers after
+    /// the record.
     once: BTreeMap<u64, BTreeSet<ListenerName>>,
     /// Whether all goals have ended, and the run has sent its output.
     has_completed: bool,
@@ -95,11 +95,10 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Completes `was_handed_over` for calls whose hand-over is recorded in another tree. A
-    /// hand-over is recorded in another tree if the listener was busy, and became free when a call
-    /// of that other tree ended. Searches only for those calls for which
-    /// [`UndoRules::depends_on_hand_over`] returns true. Does not find hand-overs of calls that a
-    /// fork has reopened: they are recorded under the ids of the fork's source.
+    /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. This is so if
+    /// the listener was busy, and became free when a call of the other tree ended. Checks only
+    /// calls for which [`UndoRules::depends_on_hand_over`] returns true. Does not find hand-overs
+    /// of calls that a fork has reopened, because their records contain ids of the fork's source.
     pub(super) fn mark_handed_over(
         &self,
         calls: &mut [NestedCall],
@@ -125,13 +124,13 @@ impl UndoSource<'_> {
 /// The state of a workflow run, computed from the messages that its call has received so far.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
-    /// Listeners to which the present contracts forbid to repeat a call after a time-out. They
-    /// count only while the run has recorded no such listeners.
+    /// Listeners to which a call must not be repeated after a time-out, according to the present
+    /// contracts. Used only while the run has recorded no such listeners.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for the undo of a failed run. `None` if the caller only observes the run, and so must
-    /// undo nothing. Without this data, a run is over as soon as it has failed.
+    /// Data for the undo of a failed run. `None` if the caller only observes the run. Then nothing
+    /// is undone, and the run is over as soon as it has failed.
     undo: Option<UndoSource<'a>>,
     uncounted: UncountedTimes<'a>,
     /// Reason why the records for an undo could not be read, if reading them failed.
@@ -139,8 +138,8 @@ pub struct CallFold<'a> {
 }
 
 impl<'a> CallFold<'a> {
-    /// Creates the state of a run that has received only its request; call [`CallFold::start`]
-    /// next. Returns `None` if the request is no XML.
+    /// Creates the state of a run that has received only its request. The caller must then call
+    /// [`CallFold::start`]. Returns `None` if the request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -164,8 +163,8 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Creates the state of a retry. It consists of the state and the threads of the earlier run,
-    /// and of the request of the retry. Call [`CallFold::start`] next.
+    /// Creates the state of a retry from its request, and from the state and the threads of the
+    /// earlier run. The caller must then call [`CallFold::start`].
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -180,8 +179,8 @@ impl<'a> CallFold<'a> {
         Self::resumed(definition, graph, once, (state, threads))
     }
 
-    /// Continues from an earlier state of the same run: the parts that [`CallFold::into_parts`]
-    /// returned after an earlier delivery.
+    /// Restores a run from the parts that [`CallFold::into_parts`] returned after an earlier
+    /// delivery of the run's call.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -211,16 +210,16 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the listeners to which the run must not repeat a call after a time-out, as the run
-    /// has recorded them last. Returns `None` if the run has recorded no listeners.
+    /// Returns the listeners to which the run must not repeat a call after a time-out, according to
+    /// the run's latest record of them. Returns `None` if there is no such record.
     pub fn recorded_once(&self) -> Option<&BTreeSet<ListenerName>> {
         self.threads.once.values().next_back()
     }
 
-    /// Returns the threads that the run opened, in order, without the first `known` of them. For
-    /// each thread, also returns two numbers: the number of its goal, or `None` if the thread
-    /// undoes a call; and a number that is 1 at first and rises with each retry of the goal run.
-    /// The second number is correct only while the thread is open; otherwise, it is 1.
+    /// Returns the threads that the run opened, in order, without the first `known` ones. Each
+    /// thread comes with the number of its goal, or `None` if the thread undoes a call. It also
+    /// comes with the number of the goal run's attempt, from 1. The attempt is correct only for an
+    /// open thread; for an ended thread, it is always 1.
     pub fn threads_after(
         &self,
         known: usize,
@@ -245,16 +244,16 @@ impl<'a> CallFold<'a> {
         self
     }
 
-    /// Sets whether the run follows the rules of earlier versions of the program. Without it, the
-    /// run follows the present rules.
+    /// Sets whether the run follows the rules of earlier versions of the program. By default, it
+    /// follows the present rules.
     #[must_use]
     pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
         self.run.set_earlier_rules(has_earlier_rules);
         self
     }
 
-    /// Sets the information about the times that do not count against the time limit of the run.
-    /// Without this information, all time counts.
+    /// Sets which times do not count against the time limit of the run. By default, all time
+    /// counts.
     #[must_use]
     pub fn with_uncounted(mut self, uncounted: UncountedTimes<'a>) -> Self {
         self.uncounted = uncounted;
@@ -286,9 +285,8 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies the next message of the run's call, and returns the requests that the run sends to
-    /// the core because of this message. The request of the call is its first message, and is not
-    /// passed to this function.
+    /// Applies a message of the run's call other than its request. Returns the requests that the
+    /// run sends to the core because of this message.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if let Some(once) = recorded_once(message, &self.definition.name.value) {
             self.threads.once.insert(message.seq, once);
@@ -330,9 +328,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run, if the run is not over and has reached the limit at the
-    /// time of `message`. If it is unknown which times count, `message` must, in addition, be the
-    /// result of a thread that has timed out.
+    /// Returns the time limit of the run, if it is reached at the time of `message` and the run is
+    /// not over. While it is unknown which times count, only the result of a thread that has timed
+    /// out can reach the limit.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
@@ -341,8 +339,7 @@ impl<'a> CallFold<'a> {
     }
 
     /// Adds or removes threads of the run because of a message, without any effect on the goals. If
-    /// the message opened a thread that the run no longer needs, returns a request to cancel this
-    /// thread.
+    /// the message opened a thread that the run no longer needs, returns a request that cancels it.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -390,10 +387,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must stay open although the run has failed. In or
-    /// beneath such a thread, there is an open call for which the undo waits: a call that can be
-    /// undone, or that undoes another call. Returns an empty set if no step in `steps` begins an
-    /// undo.
+    /// Returns the goal runs whose threads must stay open although the run has failed. The undo
+    /// waits for an open call in or beneath such a thread: a call that can be undone, or a call
+    /// that undoes another one. Returns an empty set if no step in `steps` begins an undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -410,9 +406,8 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// Returns the calls beneath the run, up to the latest message. Reads only the records of the
-    /// run's own tree. Therefore, `was_handed_over` is false for a call whose hand-over is recorded
-    /// in another tree.
+    /// Returns the calls beneath the run, up to the latest message. Does not read the records of
+    /// other trees, so `was_handed_over` is false for a call whose hand-over is recorded there.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
@@ -505,9 +500,8 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// Handles a refusal by the core. If the core has refused a request for a thread, or the first
-    /// payload of a thread, the goal run of this thread fails. If the core has refused the output
-    /// of the run, the run fails.
+    /// Handles a refusal by the core. A refused request for a thread, or a refused first payload of
+    /// a thread, fails the goal run of this thread. A refused output fails the run.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else {
@@ -519,9 +513,8 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run to which a refusal applies: the core refused to open the
-    /// thread of this goal run, or refused the first call in the thread. Returns `None` for any
-    /// other refusal.
+    /// Removes and returns the goal run to which a refusal applies: the core refused the thread of
+    /// this goal run, or the first call in the thread. Returns `None` for any other refusal.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -545,8 +538,9 @@ impl<'a> CallFold<'a> {
         run
     }
 
-    /// Begins the undo of a completed run whose output the core has refused. Returns requests that
-    /// cancel the threads of the run. Without an undo, the handler replies with the failure.
+    /// Begins the undo of a completed run if the core has refused its output. Returns requests that
+    /// cancel the run's open threads. Without an undo, returns no requests, and the handler replies
+    /// with the failure.
     fn refused_output(&mut self, message: &Message) -> Vec<RunRequest> {
         let can_undo = self.undo.is_some() && self.threads.undo.is_none();
         let is_undone = can_undo && self.definition.on_failure == FailurePolicy::Undo;
@@ -660,8 +654,9 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     GoalFailure::new(code.trim(), format!("{goal}{}", reason.trim()))
 }
 
-/// Returns the output that a reply contains: the text of an agent's final answer, an empty text for
-/// an acknowledgement or an empty reply, and otherwise the payload itself.
+/// Returns the output in a reply. For an agent's final answer, this is the text of the answer. For
+/// an acknowledgement or an empty reply, it is an empty text. For any other reply, it is the
+/// payload.
 pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();

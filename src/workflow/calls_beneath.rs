@@ -1,9 +1,9 @@
-//! Reads the calls beneath a workflow run from the records of the run's tree. The records are read
-//! up to the record of a given message.
+//! Reads the calls beneath a workflow run from the records of the run's tree, up to the record of a
+//! given message.
 //!
-//! A run sees only the messages of its own call. But its agents, and the workflows that it calls,
-//! make further calls in the threads that the run has opened. These calls are found in the records
-//! of the threads. The result depends on nothing but these records, so it is the same each time.
+//! A run sees only the messages of its own call. Its agents, and the workflows that it calls, make
+//! further calls in the threads that the run has opened. This module finds these calls in the
+//! records of the threads. It uses nothing else, so the result is the same each time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -93,23 +93,20 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final, so that later records cannot
-    /// change it. The result true is final once a handed-over attempt has ended, because the
-    /// listener can no longer reject this attempt. The result false is final once the call is
-    /// closed.
+    /// Whether the result of `was_handed_over` for a call is final. True is final once a
+    /// handed-over attempt has ended, because the listener can no longer reject it. False is final
+    /// once the call is closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
     }
 }
 
-/// Returns the calls in `threads` and in the threads beneath them, in the order of the requests. If
-/// `until` is given, reads no records after the one that contains this message. Also returns the
-/// position of the last record that was read. Returns `None` if no record contains the message
-/// `until`, or if there are no records.
+/// Returns the calls in and beneath `threads`, in the order of their requests, and the position of
+/// the last record that was read. With `until`, this is the record that contains the message
+/// `until`. Returns `None` if no record contains that message, or if there are no records.
 ///
-/// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
-/// included.
+/// `records` are the records of one tree. Hand-overs that are recorded in other trees are missing.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],

@@ -25,9 +25,9 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that two lists name, or a goal that needs a member of a list but is not in this list
-    /// itself. A list belongs to a goal, such as a loop, and contains the goals that run only as a
-    /// part of that goal.
+    /// A goal that is in two lists of members, or a goal that needs a member of a list but is not
+    /// in this list itself. A list of members belongs to a goal, such as a loop. The members run
+    /// only as a part of that goal.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.
@@ -68,11 +68,11 @@ pub struct DefinitionContext<'a> {
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,
-    /// Names in the config whose own definitions could not be read. The checks do not report
-    /// references to these names.
+    /// Names whose definitions in the config could not be read. The checks do not report references
+    /// to these names.
     pub unread: Vec<String>,
-    /// Whether the config is a stored one. An earlier version of the program may have run such a
-    /// config, so the checks do not report problems that the earlier version accepted.
+    /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
+    /// version of the program accepted, because that version may have run the config.
     pub is_stored: bool,
 }
 

@@ -1,11 +1,10 @@
 //! Compiles a workflow definition to one canonical XML text, which contains all prompts and the
 //! names of all peers.
 //!
-//! The journal holds the XML of a run's definition, so that the definition stays the same from the
-//! run's beginning to its end. Definitions with the same meaning have the same XML, because
-//! dependencies are resolved and defaults are written out. The functions destructure every struct
-//! without `..`, so the compiler reports a new setting that the XML would lack. `read_compiled`
-//! parses the XML.
+//! The journal contains the XML of a run's definition, so that the definition stays the same during
+//! the run. Definitions with the same meaning have the same XML, because dependencies are resolved
+//! and defaults are written out. The functions destructure every struct without `..`, so that the
+//! compiler reports a setting that the XML lacks. `read_compiled` parses the XML.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -71,14 +70,15 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the XML attribute `of`, which states how an output or a payload is built. `LAST_GOAL`:
-/// from the output of the last goal. `EXPRESSION`: from the value of one expression. `FIELDS`: from
-/// one expression for each field.
+/// Values of the XML attribute `of`, which names the source of an output or a payload:
+/// - `LAST_GOAL`: the output of the last goal;
+/// - `EXPRESSION`: the value of one expression;
+/// - `FIELDS`: one expression for each field.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Name of a form of question: the answer of the person becomes the output of the goal.
+/// Name of the form of a question whose answer becomes the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
 /// Value of the XML attribute `is` if the supervisor of a goal is a human.

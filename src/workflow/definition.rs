@@ -59,8 +59,8 @@ pub struct WorkflowDefinition {
     pub description: String,
     pub input: WorkflowInput,
     pub output: WorkflowOutput,
-    /// Additional peers of the workflow. Only agents beneath the workflow call these listeners, but
-    /// an undo by the workflow must be able to address them.
+    /// Additional peers, which the workflow addresses only to undo calls. Agents beneath the
+    /// workflow make these calls.
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of each goal that has no policy of its own.
     pub on_failure: FailurePolicy,
@@ -110,10 +110,10 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended before this goal starts. If it is `None`, the place of the goal
-    /// decides. A member of a loop or of a branch starts after the members before it in the list. A
-    /// goal that is no member of another goal starts after the nearest goal above it in the file
-    /// that is also no member.
+    /// Goals that must have ended before this goal starts. `None` if the order in the config
+    /// decides:
+    /// - a member of a loop or branch starts after the members before it in the list;
+    /// - any other goal starts after the nearest goal above it in the file that is no member.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.
@@ -138,8 +138,8 @@ pub enum GoalForm {
     /// One agent, listener or workflow carries out the goal.
     Run(GoalTarget),
     /// Several agents carry out the goal at once. Without `vote`, the outputs of all agents count.
-    /// With `vote`, one output counts: the first one whose vote equals the votes of more than half
-    /// of the agents.
+    /// With `vote`, only one output counts: the first one whose vote more than half of the agents
+    /// share.
     All {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,
@@ -193,8 +193,8 @@ pub enum GoalTarget {
         with: Mapping,
     },
     /// A workflow carries out the goal. `payload` is the name of the payload that this workflow
-    /// accepts. The author of the definition does not write this name; the config takes it from the
-    /// contract of the workflow.
+    /// accepts. The author of the definition does not write this name, because it is in the
+    /// workflow's contract.
     Workflow {
         workflow: Placed<ListenerName>,
         payload: Option<Placed<PayloadName>>,
@@ -223,11 +223,10 @@ impl GoalTarget {
 /// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// The children and attributes of the payload, each by its name and with the expression that
-    /// selects its value. The name of an attribute begins with `@`. The config later puts the
-    /// entries into the order of the payload's schema. It also adds the namespace, as in
-    /// `{NAMESPACE}name`, to each attribute name that has one, and to each child name whose
-    /// namespace is not that of the payload.
+    /// The name of each child and attribute of the payload, with the expression that selects its
+    /// value. Names of attributes begin with `@`. The config later puts the entries into the order
+    /// of the payload's schema. It also writes `{NAMESPACE}name` for an attribute with a namespace,
+    /// and for a child in another namespace than the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),
@@ -288,8 +287,8 @@ impl LoopEnd {
 /// One branch of a goal with the form `choose`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChooseBranch {
-    /// The condition of the branch. A branch without a condition is taken whenever no earlier
-    /// branch is taken.
+    /// The condition of the branch; `None` for a branch that is taken if no branch before it is
+    /// taken.
     pub when: Option<GoalCondition>,
     pub run: Vec<Placed<GoalId>>,
     pub place: PlaceId,
@@ -349,7 +348,8 @@ pub struct Supervision {
     pub corrections: u32,
 }
 
-/// The setting that lets an agent of a goal delegate tasks to another agent, which works in a role.
+/// The setting that lets an agent of a goal delegate tasks. Another agent carries out these tasks
+/// in a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedRoles {
     pub agent: Placed<ListenerName>,
@@ -362,8 +362,8 @@ pub struct DelegatedRoles {
 }
 
 impl DelegatedRoles {
-    /// Returns the part of the delegation settings that the request to a goal's agent contains.
-    /// `goal` is the id of this goal in the workflow `workflow`.
+    /// Returns those delegation settings that the request to the agent of a goal contains. `goal`
+    /// is the id of the goal in the workflow `workflow`.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

@@ -15,8 +15,8 @@ use super::definition::{GoalId, WorkflowDefinition};
 /// for each peer, sorted by the names.
 const PEER: &str = "peer";
 
-/// One difference between two definitions: a path in their compiled XML, with the value that each
-/// definition has there, or the order of the named elements at a path.
+/// One difference between two definitions. Either their compiled XML has different values at a
+/// path, or the named elements at a path are in another order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionChange {
     /// The path in the compiled XML, such as `goal[draft]/agent[writer]/prompt` or
@@ -60,9 +60,8 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
     changes
 }
 
-/// Compares, at each path, the order of those named elements that both definitions have. Returns a
-/// change for each path at which this order differs. It can differ although both definitions have
-/// the same paths.
+/// Returns a change for each path at which those named elements that both definitions have are in
+/// another order.
 fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<DefinitionChange> {
     let common = |elements: &[String], others: &[String]| {
         let common = elements.iter().filter(|element| others.contains(element));
@@ -86,11 +85,11 @@ fn is_goal(path: &str) -> bool {
     path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
 }
 
-/// The named elements at each path of a compiled definition, such as goals, in their order.
+/// For each path of a compiled definition, the named elements there, such as goals, in their order.
 type ElementOrders = BTreeMap<String, Vec<String>>;
 
-/// Compiles a definition to XML, and returns each value of this XML by its path. Also returns the
-/// orders of the named elements.
+/// Compiles a definition to XML. Returns the values in this XML by their paths, and the orders of
+/// the named elements.
 fn places(definition: &WorkflowDefinition) -> (BTreeMap<String, String>, ElementOrders) {
     let mut places = BTreeMap::new();
     let mut orders = ElementOrders::new();

@@ -1,12 +1,11 @@
-//! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal that
-//! the first agent carries out determines which other agent gets the task, and which roles are
-//! allowed.
+//! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal of the
+//! first agent determines the other agent and the allowed roles.
 //!
 //! Each delegation is a separate call to the workflow, beneath the call of the goal. The workflow
-//! opens one thread for the delegation, waits for the result of this thread, and replies with the
-//! text of the result. The recorded request of the goal names the other agent and the allowed
-//! levels of delegation, so the workflow does not need its definition here. The core of the pump
-//! counts the delegations of a goal, and refuses each delegation that the goal does not allow.
+//! opens one thread for the delegation, waits for its result, and replies with the text of the
+//! result. For this, the workflow does not need its definition: the recorded request of the goal
+//! names the other agent and the allowed levels of delegation. The core of the pump counts the
+//! delegations of a goal, and refuses those that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -32,9 +31,9 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits};
 use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
-/// Returns the delegations that goals of the workflow allow. If a goal has roles, the agents that
-/// carry it out may delegate. If the goal allows more than one level of delegation, the agent that
-/// receives the delegated tasks may delegate, too.
+/// Returns the delegations that goals of the workflow allow. Each agent that carries out a goal
+/// with roles may delegate. If the goal allows more than one level of delegation, the agent that
+/// receives its delegated tasks may delegate, too.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -110,14 +109,14 @@ pub fn is_role(text: &str) -> bool {
 /// white space at its ends, so a minimum of one character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// Computes the outcome of a delivery to a workflow if the delivered call is a delegated task.
-/// `request` is the message with which an agent delegates this task.
+/// Computes the outcome of a delivery to a workflow whose call is a delegated task. `request` is
+/// the message that delegates the task.
 ///
 /// # Errors
 ///
 /// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if the delegating thread
 /// has no goal that allows the delegation. Returns [`AttemptFailure::TooLarge`] if the core refused
-/// the reply with the result, and then also refused the reply that reports this failure.
+/// the reply with the result, and then also the reply that reports this failure.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -159,8 +158,8 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// Returns the reply to the delegation `request`. Returns `None` unless `message` is the result of
-/// the delegation's thread.
+/// Returns the reply to the delegation `request` if `message` is the result of its thread. Returns
+/// `None` for any other message.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";
@@ -188,9 +187,8 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// Returns the role that a request for a delegation names. Collapses white space, because a
-/// validator does the same with values of the type `xs:token`, which the schema declares for the
-/// role.
+/// Returns the role in a request for a delegation. Collapses white space, as a validator does for
+/// values of the role's type, `xs:token`.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")
@@ -240,9 +238,9 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// Returns the label of the thread for a delegation: the agent's name and `number`. The caller
-/// counts the delegations in the order of their requests, so that the labels do not depend on the
-/// speed of parallel delegations.
+/// Returns the label of the thread for a delegation: the agent's name and `number`. The numbers
+/// follow the order of the requests, so that the labels do not depend on the speed of parallel
+/// delegations.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

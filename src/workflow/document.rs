@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// The context document of one goal, which the agent gets as its request.
+/// The context document of one goal, which is the request to the goal's agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals. The output of a goal comes after the outputs of the goals that it
-    /// depends on.
+    /// Outputs of earlier goals. Each output comes after the outputs of the goals on which its own
+    /// goal depends.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that contains the goal, including the present pass.
     pub iterations: Vec<IterationEntry>,
@@ -51,8 +51,8 @@ pub struct LoopPass {
     pub iteration: u32,
 }
 
-/// The document for an agent to which another agent delegated a task in a role. It contains neither
-/// a workflow nor outputs of goals.
+/// The document for an agent that carries out a delegated task in a role. It contains neither a
+/// workflow nor outputs of goals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskDocument {
     pub role: String,
@@ -84,9 +84,8 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output that the agent has to judge. If the goal is in a loop, the output becomes
-    /// the last entry of the present pass. Otherwise, the output becomes the last entry of the
-    /// context.
+    /// Adds the output that the agent has to judge. The output becomes the last entry of the loop's
+    /// present pass, or of the context if the goal is in no loop.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
             return self.context.extend(entries);
@@ -98,7 +97,7 @@ impl GoalDocument {
         }
     }
 
-    /// Turns the document of a goal into the document for the supervisor of this goal. `supervise`
+    /// Turns the document of a goal into the document for the goal's supervisor. `supervise`
     /// describes the faults that the supervisor looks for.
     pub fn ask_supervisor(&mut self, supervise: &str) {
         self.goal.push_str("[supervisor]");

@@ -21,8 +21,7 @@ use super::template;
 use super::typed_outputs::prompt_of;
 use super::view::{RunView, ViewEntry, ViewValue};
 
-/// A document that the run would produce, with a title that begins with the id of the document's
-/// goal.
+/// A document that the run would produce, with its title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DryRunDocument {
     /// The id of the goal, followed by the agent, the item or the pass that the document is for.
@@ -231,8 +230,8 @@ impl DryRun<'_> {
         document
     }
 
-    /// Returns the goals whose outputs appear in the context document of the goal `number`, which
-    /// is the text that an agent gets as its task. The goals are in the order in which they run.
+    /// Returns the goals whose outputs appear in the document of the goal `number`, in the order in
+    /// which they run.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_shown = |shown: &usize| visible.contains(shown) && self.graph.shows(goal, *shown);
@@ -248,8 +247,8 @@ impl DryRun<'_> {
         }
     }
 
-    /// Returns the value of an expression if the expression uses only the input. Otherwise returns
-    /// a placeholder text.
+    /// Returns the value of an expression that uses only the input. For any other expression,
+    /// returns a placeholder text.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");

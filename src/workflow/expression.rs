@@ -67,7 +67,7 @@ impl ValueShape {
     }
 }
 
-/// The references of an expression to names, and the faults of the expression.
+/// The names to which an expression refers, and the faults of the expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ExpressionReport {
     /// Names that select nothing, each with the path in which it occurs.
@@ -75,9 +75,9 @@ pub struct ExpressionReport {
     /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
     /// defines them.
     pub unknown_functions: Vec<String>,
-    /// The beginnings of all paths that start at the root. Each path has one entry with only the
-    /// name of its first step. A path with a second step has another entry with the names of its
-    /// first two steps, unless the shape of the first step is not known.
+    /// The beginnings of all paths that start at the root. Each path has an entry with the name of
+    /// its first step. If it has a second step and the shape of the first step is known, it has
+    /// another entry with the names of both steps.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }
@@ -85,15 +85,15 @@ pub struct ExpressionReport {
 /// A name that selects nothing, with the names that would select something in its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MissingName {
-    /// Path that leads to the missing name; empty if the name is the first step.
+    /// Path before the missing name; empty if the name is the first step.
     pub path: String,
     pub name: String,
-    /// Names that would select something after this path.
+    /// Names that would select something in place of the missing name.
     pub known: Vec<String>,
 }
 
-/// Follows every path of `expression`, beginning at the shape `root`. Returns the references that
-/// it finds, and the faults, such as names that select nothing.
+/// Follows each path of `expression` from the shape `root`. Returns the names to which the paths
+/// refer, and the faults, such as names that select nothing.
 pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
@@ -287,8 +287,7 @@ impl ExpressionReader {
     }
 
     /// Reads an expression, which consists of operands with operators between them. Returns the
-    /// shapes of its value. The shapes are not known if the expression contains an operator other
-    /// than the union `|`.
+    /// shapes of its value. They are known only if each operator is the union `|`.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = self.operand(context);
         loop {

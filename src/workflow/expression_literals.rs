@@ -1,10 +1,10 @@
-//! Finds comparisons with literals that cannot work as intended. In some, the compared value can
-//! never match the literal. In others, a truth value is compared with a text, which means the
-//! opposite of what it seems to mean. The search evaluates nothing.
+//! Finds comparisons with literals that cannot work as intended, without evaluating them. Either
+//! the compared value can never match the literal, or a truth value is compared with a text, which
+//! means the opposite of what it seems to mean.
 //!
-//! The search examines only the values of functions that organism adds to XPath. If a function
-//! other than `string` and `normalize-space` changes such a value before the comparison, the search
-//! reports nothing.
+//! The search examines only the values of functions that organism adds to XPath. It reports nothing
+//! if a function other than `string` and `normalize-space` changes such a value before the
+//! comparison.
 
 use crate::schema::last_line;
 
@@ -22,10 +22,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns those literals of `expression` whose comparison cannot work as intended. A literal is
-/// returned if the compared value never equals, begins with or contains the literal. A literal is
-/// also returned if it is compared with a truth value, and the comparison has the opposite of its
-/// apparent meaning.
+/// Returns the literals of `expression` whose comparison cannot work as intended:
+/// - literals that the compared value never equals, begins with or contains;
+/// - literals whose comparison with a truth value means the opposite of what it seems to mean.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -39,12 +38,11 @@ struct FunctionCall<'t> {
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
     /// Index, in `tokens`, of the first token of the function call; `to` is the index of the last
-    /// token. Parentheses around the call belong to these tokens. So do calls of `string` and
+    /// token. The range includes parentheses around the call, and calls of `string` and
     /// `normalize-space` whose argument is the call.
     from: usize,
     to: usize,
-    /// Whether the function call is the argument of `string` or `normalize-space`, which turns its
-    /// value into a text.
+    /// Whether `string` or `normalize-space` turns the value of the function call into a text.
     is_text: bool,
 }
 
@@ -98,8 +96,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Widens the range from `from` to `to`, so that it includes parentheses around the call, and
-    /// calls of `string` and `normalize-space` whose argument is the call.
+    /// Extends the range from `from` to `to` by the parentheses around the call, and by calls of
+    /// `string` and `normalize-space` whose argument is the call.
     fn widen(&mut self) {
         while let Some(before) = self.from.checked_sub(1)
             && self.symbol(before) == Some("(")
@@ -117,8 +115,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// If the value of the function call is compared with a literal, returns the kind of the
-    /// comparison and the literal. Otherwise, returns `None`.
+    /// Returns the literal with which the value of the function call is compared, and the kind of
+    /// the comparison. Returns `None` if the value is not compared with a literal.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),
@@ -242,10 +240,9 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Checks a literal that is compared with a truth value. XPath converts every text that is not
-/// empty to true. So if the truth value is compared with 'false', 'no' or '0' by `=` or `!=`, the
-/// comparison has the opposite of its apparent meaning, and the literal is returned. In all other
-/// cases, such as `= 'true'`, returns `None`.
+/// Returns a literal whose comparison with a truth value has the opposite of its apparent meaning:
+/// 'false', 'no' or '0', compared by `=` or `!=`. XPath converts every text that is not empty to
+/// true. Returns `None` for any other literal or comparison.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -261,9 +258,9 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Checks a literal that is compared with the text of a truth value, such as the value of
-/// `string(has-word(x, 'WORD'))`. If the literal is neither 'true' nor 'false' and the comparison
-/// is by `=` or `!=`, returns the literal. Otherwise, returns `None`.
+/// Returns a literal that never equals the text of a truth value, such as the value of
+/// `string(has-word(x, 'WORD'))`: any literal except 'true' and 'false', compared by `=` or `!=`.
+/// Returns `None` for any other literal or comparison.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

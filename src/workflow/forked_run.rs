@@ -11,12 +11,11 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// Finds a run in the source of a fork, and returns the digest of the definition that this run
-/// recorded. Prefers a run whose request equals `request`; otherwise takes the first run after the
-/// fork point. Returns `None` if the source has no such run with a recorded definition.
+/// Returns the digest of the definition that a run in the source of a fork recorded. Prefers a run
+/// whose request equals `request` to the first run after the fork point. Returns `None` if no such
+/// run has recorded a definition.
 ///
-/// # Errors
-/// Returns the reason why the journal cannot be read.
+/// # Errors Returns the reason why the journal cannot be read.
 pub fn source_definition(
     archive: &dyn RunArchive,
     workflow: &ListenerName,

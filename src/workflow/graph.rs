@@ -13,9 +13,9 @@ pub struct GoalGraph<'a> {
     index: Arc<GoalIndex>,
 }
 
-/// An index of a workflow's goals: the number of each goal by the goal's id, the list that contains
-/// each goal, and the order of the goals. Computing the index takes long for a definition with
-/// thousands of goals, so the index is kept between the deliveries of a run.
+/// An index of a workflow's goals: their numbers by id, their memberships, and their order. The
+/// index is kept between the deliveries of a run, because computing it takes long for a definition
+/// with thousands of goals.
 #[derive(Debug, Clone)]
 pub struct GoalIndex {
     numbers: HashMap<GoalId, usize>,
@@ -23,8 +23,8 @@ pub struct GoalIndex {
     order: Vec<usize>,
 }
 
-/// The membership of a goal in a list. The list belongs to another goal, the owner, and the member
-/// runs only as a part of the owner.
+/// The membership of a goal in a list of another goal, the owner. The member runs only as a part of
+/// the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// Number of the goal to which the list belongs.
@@ -42,14 +42,15 @@ pub enum MemberKind {
         branch: usize,
         position: usize,
     },
-    /// The member judges the output of each item. The owner is a goal that runs once for each item.
+    /// The member judges the output of each item of the owner, a goal that runs once for each item.
     Verify,
-    /// The member is the fallback of another goal, the owner. The fallback runs in place of the
-    /// owner after the owner has failed.
+    /// The member is the fallback of the owner: it runs in place of the owner after the owner has
+    /// failed.
     Fallback,
 }
 
-/// The second reference to a goal, if two lists name the goal. A goal may be in only one list.
+/// The second reference to a goal that two lists name. This is a problem, because a goal may be in
+/// only one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondMembership<'a> {
     pub goal: &'a Placed<GoalId>,
@@ -101,8 +102,8 @@ impl<'a> GoalGraph<'a> {
         self.definition.goals.get(number)
     }
 
-    /// Returns the membership of a goal in the list of another goal, such as a loop. Returns `None`
-    /// if the goal is in no such list.
+    /// Returns the membership of a goal in a list that belongs to another goal, for example to a
+    /// loop. Returns `None` if no list contains the goal.
     pub fn membership(&self, number: usize) -> Option<Membership> {
         self.index.memberships.get(number).copied().flatten()
     }
@@ -116,14 +117,14 @@ impl<'a> GoalGraph<'a> {
         in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
     }
 
-    /// Returns the verifier of the given goal, that is, the goal that judges its items; `None` if
-    /// the goal has no verifier.
+    /// Returns the verifier of the given goal, which judges the goal's items; `None` if the goal
+    /// has no verifier.
     pub fn verifier(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Verify)
     }
 
-    /// Returns the fallback of the given goal, that is, the goal that runs in its place after a
-    /// failure; `None` if the goal has no fallback.
+    /// Returns the fallback of the given goal, which runs in place of the goal after a failure;
+    /// `None` if the goal has no fallback.
     pub fn fallback(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Fallback)
     }
@@ -149,8 +150,8 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Returns all members of the given loop or choice, at any depth. Also returns the fallbacks
-    /// and the verifiers of these members. The result has the order of [`GoalGraph::order`].
+    /// Returns every goal that runs in the given loop or choice, at any depth: members, and their
+    /// fallbacks and verifiers. The result has the order of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.members(number);
@@ -165,9 +166,9 @@ impl<'a> GoalGraph<'a> {
         self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
-    /// Returns all goals with their depths, as a tree shows them. The goals that are members of no
-    /// other goal are in the order of the file, and their depth is 0. Each goal is followed by its
-    /// members in the order of their lists, its verifier and its fallback, one level deeper.
+    /// Returns all goals with their depths, as a tree shows them. Goals that are no members are in
+    /// the order of the file, with the depth 0. Each goal is followed, one level deeper, by its
+    /// members in the order of their lists, its verifier and its fallback.
     pub fn depth_first(&self) -> Vec<(usize, usize)> {
         let outermost = (0..self.len()).filter(|number| self.membership(*number).is_none());
         let mut pending: Vec<_> = outermost.map(|number| (number, 0)).rev().collect();
@@ -187,9 +188,8 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns all goals. Each goal comes after its dependencies and its members. Otherwise, the
-    /// goals are in the order of the file. The order is the same in every run, and does not depend
-    /// on the speed of the goals.
+    /// Returns all goals in an order that is the same in every run. Each goal comes after its
+    /// dependencies and its members. Apart from this, the goals are in the order of the file.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -224,9 +224,9 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
-    /// starts. If the goal has members, as a loop does, the result also includes each goal that a
-    /// member names in its setting `needs`, unless the named goal is a member, too.
+    /// Returns the goals that must have ended before a goal starts. For a goal with members, such
+    /// as a loop, these include the goals outside of it that its members name in their setting
+    /// `needs`.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -239,8 +239,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns all members of a goal, such as the goals in a loop or a branch, and the members of
-    /// these members, at any depth.
+    /// Returns all members of a goal, such as the goals in a loop or a branch, and their own
+    /// members, at any depth.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -278,8 +278,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Searches the file upwards from this goal, and returns the first goal that is not a member of
-    /// another goal; `None` if there is none.
+    /// Returns the nearest goal above this one in the file that is no member of another goal;
+    /// `None` if there is none.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -302,9 +302,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the same as [`GoalGraph::direct_needs`], with one exception. If, by a fault of the
-    /// definition, the goal or a goal around it is directly or indirectly a member of itself,
-    /// returns an empty list, because `direct_needs` would never end.
+    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if, by a fault of
+    /// the definition, the goal or a goal around it is a member of itself, because `direct_needs`
+    /// would then never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -336,8 +336,8 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Whether the setting `context` of `goal` lets the document of this goal show the output of
-    /// the goal `shown`. In this setting, a loop or a choice stands for everything that runs in it.
+    /// Whether the setting `context` of `goal` lets the document of `goal` show the output of the
+    /// goal `shown`. A loop or a choice in this setting stands for everything that runs in it.
     pub fn shows(&self, goal: &GoalDefinition, shown: usize) -> bool {
         let Some(named) = &goal.context else { return true };
         let mut named = named.iter().filter_map(|id| self.number(&id.value));
@@ -376,10 +376,9 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that the goal itself needs, without the needs of the goal around it. If
-    /// the goal has the setting `needs`, these are the goals in this setting. Otherwise, a member
-    /// of another goal needs no goal, and any other goal needs the nearest goal above it in the
-    /// file that is no member.
+    /// Returns the goals that the goal itself needs, without the needs of the goal around it. These
+    /// are the goals in its setting `needs`. Without this setting, a member of another goal needs
+    /// no goal, and any other goal needs the nearest goal above it in the file that is no member.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

@@ -1,9 +1,9 @@
-//! The handler of a workflow: the messages of a call determine the outcome of each delivery of the
-//! call.
+//! The handler of a workflow. It computes the outcome of each delivery of a call from the messages
+//! of this call.
 //!
-//! The journal is the only lasting state: a run continues on the definition that the run recorded
-//! when it began. The state of a run is cached between deliveries; without a cached state, the
-//! handler computes it again from all messages of the call.
+//! The journal is the only lasting state: a run continues with the definition that it recorded when
+//! it began. The state of a run is cached between deliveries. Without a cached state, the handler
+//! computes it again from all messages of the call.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,15 +38,15 @@ use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 pub struct WorkflowHandler {
     workflow: ListenerName,
     definitions: RunDefinitions,
-    /// Listeners to which the present contracts forbid to repeat a call after a time-out.
+    /// Listeners to which a call must not be repeated after a time-out, according to the present
+    /// contracts.
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
-    /// States of runs, cached between deliveries. Each state is boxed, so that the empty slots of
-    /// the cache's hash table take little memory. Up to half of the slots are empty.
+    /// States of runs, cached between deliveries. Each state is boxed, so that the empty entries of
+    /// the cache's hash table take little memory. Up to half of the entries are empty.
     remembered: Mutex<CallMemory<Box<RememberedRun>>>,
-    /// Cached indexes of goals, by the digest of the definition. An index states the numbers and
-    /// the order of a definition's goals.
+    /// Cached indexes of goals, by the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 
@@ -75,8 +75,8 @@ enum FoldError {
 }
 
 impl FoldError {
-    /// Creates an error that fails only the present attempt of the delivery. A later attempt may
-    /// succeed.
+    /// Creates an error that fails only the present attempt of the delivery, because a later
+    /// attempt may succeed.
     fn unreadable(detail: String) -> Self {
         Self::Attempt(AttemptFailure::Crashed { detail })
     }
@@ -211,10 +211,10 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns the payload with which the run records two things: its definition, and the listeners
-    /// to which it must not repeat a call after a time-out. Returns `None` if the run has recorded
-    /// both, or has ended since its first outcome. The first `known` messages of the delivery were
-    /// already part of earlier deliveries.
+    /// Returns the payload that records the run's definition, and the listeners to which the run
+    /// must not repeat a call after a time-out. Returns `None` if both are recorded already, or if
+    /// the run has ended after its first outcome. The first `known` messages of the delivery were
+    /// part of earlier deliveries.
     fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
         let once = addressed_once(&run.definition, &self.once);
         let is_due = if run.is_recorded {
@@ -226,10 +226,10 @@ impl WorkflowHandler {
         is_due.then(|| write_run_definition(run.digest, &once))
     }
 
-    /// Returns an outcome for a run whose reply the core has refused. The outcome contains another
-    /// reply: a failure that states only why the first reply was refused. If the core refused this
-    /// failure as well, returns an error, and the attempt fails. `refused` is the number of replies
-    /// that were refused so far.
+    /// Returns an outcome with another reply for a run whose reply the core has refused: a failure
+    /// that states only the reason for the refusal. If the core has refused this failure, too,
+    /// returns an error, and the attempt fails. `refused` is the number of replies that were
+    /// refused so far.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -281,9 +281,9 @@ impl WorkflowHandler {
         Ok(RunDefinition { digest, definition, is_recorded })
     }
 
-    /// Returns the listeners to which the run must not repeat a call after a time-out, as the run
-    /// has recorded them first. They count for the messages before this record, too. Returns `None`
-    /// if the run has recorded no listeners.
+    /// Returns the listeners to which the run must not repeat a call after a time-out, according to
+    /// the run's first record of them. This record also applies to the messages before it. Returns
+    /// `None` if there is no such record.
     fn first_recorded_once(&self, messages: &[Arc<Message>]) -> Option<HashSet<ListenerName>> {
         let first = messages.iter().find_map(|message| recorded_once(message, &self.workflow));
         first.map(|once| once.into_iter().collect())
@@ -339,9 +339,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns a state of the run, and the number of messages of the delivery that this state
-    /// already includes. The caller must apply the further messages. Without a cached state, the
-    /// returned state is made from the request alone, and the number is 0.
+    /// Returns a state of the run, and the number of messages of the delivery that it already
+    /// includes. The caller must apply the other messages. Without a cached state, the returned
+    /// state is made from the request alone, and the number is 0.
     fn fold<'a>(
         &'a self,
         basis: RunBasis<'a>,
@@ -383,10 +383,9 @@ impl WorkflowHandler {
         self.remembered().put(delivery.call, Box::new(run), bytes);
     }
 
-    /// Builds the payloads of an outcome. Usually, these are the requests of the run, followed by a
-    /// `wait` for the next event. If the run has a result, the reply is the only payload. If the
-    /// goals of the run are over, omits the requests for threads of goals, because the run then
-    /// only undoes its calls or has a result.
+    /// Builds the payloads of an outcome: usually the requests of the run, followed by a `wait` for
+    /// the next event. If the run has a result, the reply is the only payload. If the goals of the
+    /// run are over, requests for their threads are left out.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,

@@ -31,13 +31,11 @@ struct InputField {
 }
 
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
-/// input and a value for this input. If `stand_ins` is set, each input without a value gets a
-/// stand-in: the name of the input in brackets.
+/// input and a value for this input. With `stand_ins`, each input without a value gets a stand-in:
+/// the name of the input in brackets.
 ///
-/// # Errors
-/// Fails if a value is for no input of the workflow, if an input has more values than it may have,
-/// or if a value is for an input that has children. Without `stand_ins`, also fails if a required
-/// input has no value.
+/// # Errors Fails if a value is for an unknown input or for an input with children, or if an input
+/// has too many values. Without `stand_ins`, also fails if a required input has no value.
 pub fn input_payload(
     definition: &WorkflowDefinition,
     values: &[(String, String)],
@@ -100,7 +98,7 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
 }
 
 /// Returns the inputs of a workflow, in order. If a schema declares the payload of the workflow,
-/// returns the names in `values`, and does not check whether the schema has them.
+/// the names in `values` count as inputs, without a check against the schema.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

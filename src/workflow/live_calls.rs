@@ -21,7 +21,7 @@ struct LiveCall {
     part: AnswerPart,
 }
 
-/// For each call to an agent, the model call that the agent is making for it.
+/// The running model call of each call to an agent.
 #[derive(Debug, Default)]
 pub(super) struct LiveCalls {
     calls: BTreeMap<CallId, LiveCall>,
@@ -74,9 +74,9 @@ impl LiveCalls {
         })
     }
 
-    /// Removes the model call that `source` names, because it has ended. Returns whether a model
-    /// call was removed. Ignores the end of an earlier attempt, because this event may arrive after
-    /// the start of the next attempt.
+    /// Removes the model call that `source` names, because it has ended. Ignores the end of an
+    /// earlier attempt, because this event may arrive after the start of the next attempt. Returns
+    /// whether a model call was removed.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {
@@ -117,8 +117,8 @@ impl LiveCalls {
     }
 }
 
-/// Cuts a text that is longer than twice `limits::LIVE_SHOWN_BYTES` to its last
-/// `limits::LIVE_SHOWN_BYTES` bytes.
+/// Cuts a text to its last `limits::LIVE_SHOWN_BYTES` bytes, if it is longer than twice this
+/// number.
 fn keep_end(text: &mut String) {
     if text.len() <= 2 * limits::LIVE_SHOWN_BYTES {
         return;

@@ -1,6 +1,6 @@
 //! Builds the payload of a call as the setting `with` of a goal prescribes. The expressions of this
-//! setting select values from the view of the run, a document with the input of the run and the
-//! outputs of its goals.
+//! setting select values from the view of the run. The view is a document with the input of the run
+//! and the outputs of its goals.
 
 use crate::ids::ListenerName;
 use crate::schema::XPathError;
@@ -18,17 +18,16 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
     }
 }
 
-/// Builds the payload of a call to `listener`. The payload's name is `name` or, if `name` is
-/// `None`, the name of the listener. If the expression of a child selects several nodes, the
-/// payload has a child for each of them. If `takes_first` is set, the first node of each expression
-/// counts.
+/// Builds the payload of a call to `listener`. The payload has the name `name`, or the name of the
+/// listener if `name` is `None`. If the expression of a child selects several nodes, each node
+/// becomes a child. With `takes_first`, only the first node of each expression counts.
 ///
-/// # Errors
-/// Fails if an expression cannot be evaluated. If `with` is a single element, also fails if the
-/// expression selects no element, or an element whose name is not the payload's name. The name is
-/// checked because an input may hold any element, and the name of the payload decides which
-/// listener gets the call. Unless `takes_first` is set, also fails if the expression of an
-/// attribute or of a single element selects several nodes.
+/// # Errors Fails if:
+/// - an expression cannot be evaluated;
+/// - the expression of an attribute or a single element selects several nodes, without
+///   `takes_first`;
+/// - the expression of a single element selects no element, or an element with another name than
+///   the payload. An input may hold any element, and the name decides which listener gets the call.
 pub fn payload(
     view: &RunView,
     with: &Mapping,

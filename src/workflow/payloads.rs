@@ -115,10 +115,9 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Makes `value` the content of `element`. If `value` has several entries, each entry becomes a
-/// child with the name of the entry and the namespace of `element`. Copies of elements become
-/// children as they are, except that an `item` that has only text and no namespace gets the
-/// namespace of `element`.
+/// Makes `value` the content of `element`. Each of several entries becomes a child with the name of
+/// the entry and the namespace of `element`. Copied elements become children without a change. Only
+/// an `item` that contains just text and has no namespace gets the namespace of `element`.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -158,9 +157,9 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Child of the reply of a failed run. The child has the content [`LISTENER`] if two conditions are
-/// met: a listener chose the failure code for its own reply, and workflows otherwise do not retry
-/// after this code. A workflow that gets a reply with this content may retry.
+/// Name of a child of the reply of a failed run. The content [`LISTENER`] means that a listener
+/// chose the failure code for its own reply, so a workflow that gets the reply may retry. The child
+/// is written only for codes after which workflows otherwise do not retry.
 const BY: &str = "by";
 const LISTENER: &str = "listener";
 
@@ -173,8 +172,8 @@ pub fn states_own_code(reply: &Element) -> bool {
     reply.child(BY).is_some_and(|by| by.text().trim() == LISTENER)
 }
 
-/// Whether `message` is the core's refusal of a payload. If the core refused only a `wait`, returns
-/// false, because this refusal only means that the run had no open thread.
+/// Whether `message` is the core's refusal of a payload other than a `wait`. The refusal of a
+/// `wait` only means that the run had no open thread.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -207,8 +206,8 @@ pub fn reply_refused((code, reason): (String, String)) -> GoalFailure {
 /// Maximum length, in characters, of the refusal reason in the reply of a workflow.
 const REASON_CHARS_MAX: usize = 400;
 
-/// Writes the reply of a run that failed and then undid its calls. The reply lists the calls
-/// `left`, which were not undone.
+/// Writes the reply of a run that failed and then undid its calls. The reply lists `left`, the
+/// calls that were not undone.
 pub fn undone(
     workflow: &ListenerName,
     goal: &str,
@@ -220,7 +219,7 @@ pub fn undone(
     failure_report(&namespace, &name, (goal, failure), left).to_xml()
 }
 
-/// Builds the report of a failed run. The report lists the calls `left`, which were not undone.
+/// Builds the report of a failed run. The report lists `left`, the calls that were not undone.
 pub fn failure_report(
     namespace: &str,
     name: &str,
@@ -265,8 +264,8 @@ pub fn failure_type() -> ShortType {
 const NOT_UNDONE: &str = "not-undone";
 
 /// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of the
-/// request. With this attribute, the core cancels the thread when the workflow's call closes. With
-/// `None`, the thread may outlive the call.
+/// request, which makes the core cancel the thread when the workflow's call closes. With `None`,
+/// the thread may outlive the call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);

@@ -1,10 +1,9 @@
 //! Questions to people: the payloads that a person gets for a goal, and the payloads that answer
 //! them.
 //!
-//! A question holds the goal's prompt, and the outputs of other goals that a document for an agent
-//! would also contain. Each question and each answer is a payload of its own. The gate, which
-//! validates every payload, can therefore check whether an answer has the form that its question
-//! requires.
+//! Like a document for an agent, a question contains the goal's prompt and the outputs of other
+//! goals. Each question and each answer is a payload of its own. The gate, which validates every
+//! payload, can therefore check whether an answer has the form that its question requires.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -43,8 +42,8 @@ fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Payloa
     answer_of(definition, goal).unwrap_or_else(generated)
 }
 
-/// Returns the name of the question that a goal sends to a person: the goal's own question, or the
-/// question to the human who supervises the goal. Returns `None` if the goal sends no question.
+/// Returns the name of the question that a goal sends to a person. This is the goal's own question,
+/// or the question to its human supervisor. Returns `None` if the goal sends no question.
 pub fn question_name(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -84,12 +83,12 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     of_goals.chain(report).collect()
 }
 
-/// Local name of two payloads: the list of calls that were not undone, and a person's answer to it.
-/// No goal may have this name.
+/// Local name of the payload that lists the calls that were not undone, and of a person's answer to
+/// this list. No goal may have this name.
 pub const REPORT: &str = "undo";
 
-/// Whether a question with this local name is the undo report, which shows a person the calls that
-/// a failed run did not undo.
+/// Whether a question with this local name is the undo report, which lists the calls that a failed
+/// run did not undo.
 pub fn is_undo_report(local: &str) -> bool {
     local == REPORT
 }
@@ -114,8 +113,8 @@ pub fn report_answer() -> ShortType {
     ShortType::Fields(vec![text])
 }
 
-/// Builds the payload `name`, with which a goal sends its question to a person. The payload
-/// contains the prompt, the outputs of other goals, and the corrections that `document` contains.
+/// Builds the payload `name`, which is a goal's question to a person. The payload contains the
+/// prompt, the outputs of other goals, and the corrections in `document`.
 pub fn question(name: &PayloadName, document: &GoalDocument) -> Element {
     let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
     let prompt = named("prompt").with_text(trimmed(&document.prompt));

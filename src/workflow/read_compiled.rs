@@ -2,7 +2,7 @@
 //! of `compile`.
 //!
 //! A run continues on the definition in the journal, so this program must not ignore any part of
-//! the XML. Therefore the definition is compiled again after reading, and must give the same XML.
+//! the XML. To make sure, it compiles the definition again and compares the two XML texts.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,11 +33,11 @@ pub enum CompiledFormError {
     NotCanonical,
 }
 
-/// Reads the definition in an XML text that [`compile`] has written. The values in the result have
-/// the place `PlaceId::default()`, because the XML does not name their places in the config.
+/// Reads the definition in an XML text that [`compile`] has written. All values in the result have
+/// the place `PlaceId::default()`, because the XML contains no places in the config.
 ///
-/// # Errors
-/// Fails if the text is no compiled form, or if compiling the definition again gives another text.
+/// # Errors Fails if the text is no compiled form, or if compiling the definition again gives
+/// another text.
 pub fn read_compiled(text: &str) -> Result<WorkflowDefinition, CompiledFormError> {
     let root = Element::read(text).filter(|root| root.name.namespace() == WORKFLOW_NAMESPACE);
     let root = root.ok_or(CompiledFormError::NotAnElement)?;
@@ -269,8 +269,8 @@ impl<'a> CompiledElement<'a> {
         read.next().unwrap_or_else(|| Err(self.unreadable("form")))
     }
 
-    /// Reads a goal's form from this element. The element's name states the form: a kind of target,
-    /// such as `agent`, or another form, such as `all`. Returns `None` if the name states no form.
+    /// Reads a goal's form from this element, whose name states the form: a kind of target, such as
+    /// `agent`, or another form, such as `all`. Returns `None` if the name states no form.
     fn form_of_its_name(self) -> ReadResult<Option<GoalForm>> {
         if let Some(target) = self.target_of_its_name()? {
             return Ok(Some(GoalForm::Run(target)));
@@ -342,8 +342,8 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// Reads a goal's target from this element. The element's name states the kind of the target:
-    /// `agent`, `listener` or `workflow`. Returns `None` if the name is another one.
+    /// Reads a goal's target from this element, whose name states the kind of target: `agent`,
+    /// `listener` or `workflow`. Returns `None` if the element has another name.
     fn target_of_its_name(self) -> ReadResult<Option<GoalTarget>> {
         let target = match self.0.local_name() {
             "agent" => GoalTarget::Agent {

@@ -1,7 +1,7 @@
 //! Rules that forbid to retry a failed goal run.
 //!
-//! A retry repeats calls that may have had effects. Which listeners permit this depends on their
-//! contracts, and contracts can change while a run is open. So a run records the listeners that it
+//! A retry repeats calls that may have had effects. The contracts of listeners decide whether this
+//! is allowed, and contracts can change while a run is open. So a run records the listeners that it
 //! must not call again, and its earlier decisions stay as they were.
 
 use std::collections::{BTreeSet, HashSet};
@@ -19,10 +19,9 @@ use super::run_state::{GoalRun, RunKind, RunPart, judge_of};
 /// The facts that decide whether a failed goal run may be retried.
 pub(super) struct RetryRules<'a> {
     pub definition: &'a WorkflowDefinition,
-    /// The listeners that the run has recorded: a call to them must not be repeated after a
-    /// time-out. `None` if the run has recorded no listeners so far, because an earlier version of
-    /// the program began it. Such a run follows the rules of that version until it records the
-    /// listeners at its next delivery.
+    /// The listeners that the run has recorded. A call to them must not be repeated after a
+    /// time-out. `None` if an earlier version of the program began the run. Such a run follows the
+    /// rules of that version until its next delivery, at which it records the listeners.
     pub recorded: Option<&'a BTreeSet<ListenerName>>,
     /// The listeners to which the present contracts forbid to repeat a call.
     pub present: &'a HashSet<ListenerName>,
@@ -37,9 +36,8 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl FailedCall<'_> {
-    /// Whether a listener chose the failure code for its own reply. Any other code comes from the
-    /// core or from a workflow. The reply of a failed workflow run may state that a listener chose
-    /// the code; then this function also returns true.
+    /// Whether a listener chose the failure code for its own reply, and not the core or a workflow.
+    /// Also true if the reply of a failed workflow run states that a listener chose the code.
     pub fn has_own_code(&self) -> bool {
         let namespace = self.payload.name.namespace();
         let is_of_workflow = namespace.starts_with(WORKFLOW_NAMESPACE);
@@ -49,7 +47,7 @@ impl FailedCall<'_> {
     }
 }
 
-/// Whether a failure with this code may be final: a goal run may not be retried after it, unless a
+/// Whether a failure with this code can forbid to retry a goal run. It does not forbid a retry if a
 /// listener chose the code for its own reply.
 pub(super) fn may_be_final(code: &str) -> bool {
     is_always_final(code) || code == TIMEOUT
@@ -82,9 +80,8 @@ impl<'a> RetryRules<'a> {
         }
     }
 
-    /// Returns the listener that a goal run calls. Returns `None` if the goal run is a question to
-    /// a person. Also returns `None` for the supervisors and judges of a run that has recorded no
-    /// listeners.
+    /// Returns the listener that a goal run calls. Returns `None` for a question to a person. If
+    /// the run has recorded no listeners, also returns `None` for a supervisor or judge.
     fn callee(&self, run: &GoalRun, subject: usize) -> Option<&'a ListenerName> {
         let goal = self.definition.goals.get(subject)?;
         match run.kind {
@@ -115,10 +112,10 @@ fn worker_of(form: &GoalForm, part: RunPart) -> Option<&ListenerName> {
     }
 }
 
-/// Returns the listeners to which a call must not be repeated after a time-out. The first group of
-/// them has contracts that allow only one attempt of a call. The second group can call a listener
-/// of the first group, directly or through others. A listener can call its peers, and the agents to
-/// which it may delegate tasks.
+/// Returns the listeners to which a call must not be repeated after a time-out:
+/// - listeners whose contracts allow only one attempt of a call;
+/// - listeners that can call such a listener, directly or through others. A listener can call its
+///   peers, and the agents to which it may delegate tasks.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();

@@ -7,8 +7,8 @@
 //! it. The journal stores the XML text only once, for all runs with this definition.
 //!
 //! The payload also names the listeners to which the run must not repeat a call after a time-out.
-//! Their contracts can change while the run is open. The run then records the listeners again, and
-//! these count for the messages after the new record. So all earlier decisions stay as they were.
+//! If their contracts change while the run is open, the run records the listeners again. The new
+//! record counts only for the messages after it, so all earlier decisions stay as they were.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
     Digest::parse(payload.attribute("digest")?).ok()
 }
 
-/// Returns the listeners that `message` records for a run of `workflow`: the run must not repeat a
-/// call to them after a time-out. Returns `None` if `message` records no definition, if an earlier
-/// version of the program wrote it, or if another sender than the workflow wrote it.
+/// Returns the listeners that `message` records for a run of `workflow`. The run must not repeat a
+/// call to them after a time-out. Returns `None` if `message` records no definition, or if another
+/// sender or an earlier version of the program wrote it.
 pub(super) fn recorded_once(
     message: &Message,
     workflow: &ListenerName,
@@ -54,14 +54,12 @@ pub(super) fn recorded_once(
     Some(names.filter_map(|name| ListenerName::parse(name).ok()).collect())
 }
 
-/// Whether the run with these messages follows the rules of earlier versions of the program,
-/// because such a version began it. The first recorded definition of such a run comes without a
-/// list of listeners, not even an empty one. Or the run has recorded no definition, although the
-/// core has already sent it a message. `messages` are all messages of the run's call, in their
-/// order.
+/// Whether an earlier version of the program began the run with these messages, so that the run
+/// follows the rules of that version. Such a run recorded its first definition without a list of
+/// listeners, not even an empty one. Or it recorded no definition, although the core has already
+/// sent it a message. `messages` are all messages of the run's call, in their order.
 ///
-/// The recorded calls of a run follow from the rules with which it began, so these rules count for
-/// its whole time.
+/// The recorded calls of a run follow from these rules, so the rules count for the whole run.
 pub fn has_earlier_rules(messages: &[Arc<Message>]) -> bool {
     let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
     match records.next() {
@@ -84,12 +82,13 @@ fn record_in(message: &Message, workflow: &ListenerName) -> Option<Element> {
     Element::read(message.payload.as_str())
 }
 
-/// Finds the latest run in a thread. `messages` are all messages of the thread, in their order.
-/// Returns the request of the run, and the digest of the definition that the run recorded. The
-/// digest is `None` if the run recorded no definition: it has not begun, or it ended in its first
-/// outcome before core version 59. A retry without a recorded definition was refused and did not
-/// change the run before it, so it does not count as a run. Returns `None` if no run of the thread
-/// recorded a definition.
+/// Returns the request of the latest run in a thread, and the digest of the definition that this
+/// run recorded. `messages` are all messages of the thread, in their order. Returns `None` if no
+/// run of the thread recorded a definition.
+///
+/// The digest is `None` if the latest run recorded no definition: it has not begun, or it ended in
+/// its first outcome before core version 59. A retry without a recorded definition does not count
+/// as a run, because it was refused.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
     let recorded = |message: &Arc<Message>| {
         let digest = recorded_definition(message, &message.to)?;

@@ -1,8 +1,8 @@
 //! Retries: new runs that take over results of an ended run in the same thread.
 //!
 //! The request of a retry names the earlier run, and the goal that runs again first. The results
-//! are not copied: the state of the new run is always computed from the messages of both runs,
-//! beginning with the earlier run.
+//! are not copied. Instead, the state of the new run is always computed from the messages of both
+//! runs, those of the earlier run first.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::xml::shape::QName;
 use super::definition::{GoalId, WorkflowDefinition};
 use super::run_state::GoalFailure;
 
-/// Access to messages, definitions and records in the journal. A workflow run needs them in
+/// Access to those messages, definitions and records in the journal that a workflow run needs in
 /// addition to the messages of its own call.
 pub trait RunArchive: Send + Sync {
     /// Returns the messages of a thread, in their order.
@@ -33,20 +33,18 @@ pub trait RunArchive: Send + Sync {
     /// read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
-    /// Returns the records of the tree that contains the position `up_to`, oldest first. The last
-    /// returned record is the one at this position. The tree of a fork begins with the fork's
-    /// history, whose records have the ids of the fork.
+    /// Returns the records of a tree up to the position `up_to`, oldest first. The record at this
+    /// position is in the tree, and comes last. The tree of a fork begins with the fork's history,
+    /// whose records have the ids of the fork.
     ///
-    /// # Errors
-    /// Returns the reason why the journal cannot be read.
+    /// # Errors Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// Returns those of `calls` that were handed over to their listeners. The hand-over of a call
-    /// may be recorded in another tree. Therefore, reads the records of all trees from the position
-    /// `from` to the position `up_to`, both included.
+    /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
+    /// trees from `from` to `up_to`, both included, because the hand-over of a call may be recorded
+    /// in another tree.
     ///
-    /// # Errors
-    /// Returns the reason why the journal cannot be read.
+    /// # Errors Returns the reason why the journal cannot be read.
     fn handed_over(
         &self,
         calls: &HashSet<CallId>,
@@ -60,9 +58,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call that began the earlier run.
     pub run: CallId,
-    /// A goal that the retry runs again, with every goal that depends on it. With or without this
-    /// goal, the retry also runs every goal that has not ended, and every goal whose calls were
-    /// undone.
+    /// A goal that the retry runs again, with every goal that depends on it. In any case, the retry
+    /// also runs every goal that has not ended, and every goal whose calls were undone.
     pub from: Option<GoalId>,
 }
 
@@ -88,8 +85,8 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// Builds the payload that requests this retry. `workflow` is the workflow of the earlier run,
-    /// to which the payload is sent.
+    /// Builds the payload that requests this retry from `workflow`, the workflow of the earlier
+    /// run.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());
@@ -99,13 +96,11 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run that is to be retried. `messages` are all messages
-    /// of the thread, and `request` is the request for the retry. The earlier run must come before
-    /// `request`.
+    /// Returns the messages of the run that `request` retries. `messages` are all messages of the
+    /// thread. The retried run must come before `request`.
     ///
-    /// # Errors
-    /// Fails if the thread has no such run of the same workflow and caller, or if the run has not
-    /// ended.
+    /// # Errors Fails if the thread has no such run of the same workflow and caller, or if the run
+    /// has not ended.
     pub fn earlier_run(
         &self,
         request: &Message,

@@ -6,9 +6,9 @@ use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, Wor
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
-/// Returns a sentence for each tree limit that a run of `definition` can exceed. `contracts` state
-/// which calls can be undone; each such call may need one more thread. If the run undoes its calls,
-/// this function omits the limit on children, because [`missing_undo_room`] reports it.
+/// Returns a sentence for each tree limit that a run of `definition` can exceed. If the run undoes
+/// its calls, each call that can be undone according to `contracts` counts one more thread. The
+/// limit on children is then left out, because [`missing_undo_room`] reports it.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
@@ -41,10 +41,10 @@ pub fn exceeded_limits(
     notes
 }
 
-/// Returns a sentence if a run of `definition` undoes its calls, but can open so many threads that
-/// the limit on children leaves no room for this undo. The core then refuses the threads of the
-/// undo, too, and no call is undone. Does not count the undo of calls that agents make. Returns
-/// `None` if there is room, or if the run undoes nothing.
+/// Returns a sentence if a run of `definition` can open so many threads that the limit on children
+/// leaves no room for the undo of its calls. The core then also refuses the threads of the undo,
+/// and no call is undone. Does not count the undo of calls that agents make. Returns `None` if
+/// there is room, or if the run undoes nothing.
 pub fn missing_undo_room(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,

@@ -32,7 +32,7 @@ pub(super) use calls::judge_of;
 pub struct GoalRun {
     /// Number of the goal in the definition.
     pub goal: usize,
-    /// Pass of the loop that the goal is in, counted from 1; 0 outside of a loop.
+    /// Pass of the loop that contains the goal, counted from 1; 0 outside of a loop.
     pub iteration: u32,
     pub part: RunPart,
     /// Number of the attempt, counted from 1; rises with each retry.
@@ -40,7 +40,7 @@ pub struct GoalRun {
     pub kind: RunKind,
 }
 
-/// The task of a goal run, and so of its thread.
+/// The task that the thread of a goal run carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
     /// The thread carries the goal out.
@@ -49,9 +49,9 @@ pub enum RunKind {
     Verify,
     /// The thread runs the goal's supervisor, which judges an output.
     Supervise,
-    /// The thread runs a judge, which decides a condition. For a goal with the form `choose`, the
-    /// number is the position of the branch with this condition. For a loop, the judge decides the
-    /// `until` condition, and the number is 0.
+    /// The thread runs a judge, which decides a condition. The number is the position of the branch
+    /// with this condition in a goal with the form `choose`. For the `until` condition of a loop,
+    /// the number is 0.
     Judge(usize),
 }
 
@@ -120,8 +120,8 @@ pub struct GoalFailure {
     pub code: String,
     /// The reason, as one sentence for people.
     pub reason: String,
-    /// Whether a listener chose the code for its own reply. Any other code is a code of the core or
-    /// of a workflow.
+    /// Whether a listener chose the code for its own reply. If not, the core or a workflow chose
+    /// the code.
     pub is_own_code: bool,
 }
 
@@ -147,16 +147,15 @@ impl GoalFailure {
 /// An action that a run requests from the handler of its workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
-    /// Open a thread with this label. The thread is bound to the call of the workflow's run: when
-    /// this call closes, the thread is cancelled.
+    /// Open a thread with this label. The core cancels the thread when the call of the workflow's
+    /// run closes.
     Start {
         run: GoalRun,
         label: String,
         call: GoalCall,
         limits: RunLimits,
     },
-    /// Cancel the thread of a goal run, because the workflow run no longer needs the result of this
-    /// goal run.
+    /// Cancel the thread of a goal run whose result the workflow run no longer needs.
     Cancel {
         run: GoalRun,
     },
@@ -204,8 +203,8 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
-    /// Goal runs that could not start because their call could not be built, each with the failure
-    /// that is still to be handled.
+    /// Goal runs that could not start because their call could not be built. Each one has its
+    /// failure, which the run must still handle.
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
     /// Loops that are ready to start their next pass.
     next_passes: VecDeque<usize>,
@@ -222,12 +221,12 @@ pub struct RunState {
     /// The corrections of each goal that a person has corrected, oldest first. The key is the
     /// number of the goal.
     corrections: BTreeMap<usize, Vec<GivenCorrection>>,
-    /// The corrections from reviews that are over, for goals that a person can still correct. The
-    /// keys are the number of the goal and the position of the review.
+    /// Corrections from ended reviews of goals that a person can still correct. The keys are the
+    /// number of the goal and the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
-    /// Whether the run follows the rules of earlier versions of the program. Such a run takes the
-    /// first of several nodes that `with` selects. It treats a person's answer as a failure if the
-    /// name of the answer is one of the names for failures.
+    /// Whether the run follows the rules of earlier versions of the program. By these rules, only
+    /// the first of several nodes that `with` selects counts. A person's answer counts as a failure
+    /// if it has one of the names for failures.
     has_earlier_rules: bool,
     is_over: bool,
 }
@@ -235,8 +234,8 @@ pub struct RunState {
 /// A correction of a goal that a person has corrected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GivenCorrection {
-    /// Position of the review in which a verifier or supervisor gave the correction. `None` if a
-    /// person gave it, for the whole goal.
+    /// Position of the review in which a verifier or supervisor gave the correction; `None` if a
+    /// person corrected the whole goal.
     review: Option<usize>,
     text: String,
 }
@@ -354,7 +353,7 @@ impl<'a> WorkflowRun<'a> {
         Self::resumed(definition, graph, state)
     }
 
-    /// Continues a run from `state`, the state that the earlier events of the run have produced.
+    /// Continues a run from `state`, which the earlier events of the run have produced.
     /// `definition` must be the definition with which the run began.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
@@ -384,9 +383,9 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, the number of its pass, and its progress: how many of its
-    /// agents or items have a result, and how many there are. The pass of a loop is its own; the
-    /// pass of any other goal is that of the loop around it. All numbers are 0 if the goal is not
+    /// Returns the phase of a goal, its pass, and its progress: the number of its agents or items
+    /// with a result, and the number of all. For a loop, the pass is its own present pass. For any
+    /// other goal, it is the pass of the loop around the goal. All numbers are 0 if the goal is not
     /// running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
@@ -410,9 +409,9 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Returns the phase of a goal whose state is [`GoalState::Waiting`]. The goal is skipped if it
-    /// cannot start any more: the run is over, a choice has taken another branch, or the goal of
-    /// which it is a member has ended. A verifier never starts itself: it is done, cancelled or
-    /// skipped with the goal whose items it judges.
+    /// can no longer start, because the run is over, a choice has taken another branch, or the goal
+    /// around it has ended. A verifier never starts itself: it is done, cancelled or skipped with
+    /// the goal whose items it judges.
     fn phase_before_start(&self, number: usize) -> GoalPhase {
         // The innermost goal around `number` that has started decides. Lists that contain each
         // other are a fault of the definition, so the number of steps is limited.
@@ -443,9 +442,9 @@ impl<'a> WorkflowRun<'a> {
         if self.state.is_over { GoalPhase::Skipped } else { GoalPhase::Waiting }
     }
 
-    /// Returns the goals that a waiting goal waits for. A member of a running loop or of a chosen
-    /// branch waits for the member that runs at present. A goal that is no member of another goal
-    /// waits for its dependencies that have not ended. In all other cases, the result is empty.
+    /// Returns the goals for which a waiting goal waits. A member of a running loop or of a chosen
+    /// branch waits for the running member. A goal that is no member of another goal waits for its
+    /// dependencies that have not ended. For any other goal, the result is empty.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if self.status(number).0 != GoalPhase::Waiting {
             return Vec::new();
@@ -501,9 +500,9 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Performs one action from the queues: starts the next pass of a loop, or handles the failure
-    /// of a goal run that could not start. These actions are queued so that they do not nest on the
-    /// stack. Returns `false` if the queues are empty.
+    /// Starts the next pass of a loop, or handles the failure of a goal run that could not start.
+    /// Both actions are queued so that they do not nest on the stack. Returns `false` if no action
+    /// is queued.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);

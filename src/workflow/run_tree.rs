@@ -32,8 +32,8 @@ pub enum RowKind {
         role: String,
         agent: ListenerName,
     },
-    /// A call with which the run undoes another call. If `is_report` is set, the call undoes
-    /// nothing, but sends a person the list of calls that the run could not undo.
+    /// A call with which the run undoes another call. If `is_report` is set, the call instead sends
+    /// a person the list of calls that the run could not undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -90,8 +90,8 @@ pub enum ActivityKind {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The end of the text that the model has streamed so far. It is shown before the payloads
-        /// in it are checked.
+        /// The end of the text that the model has streamed so far. The payloads in this text are
+        /// not checked yet.
         text: String,
         part: AnswerPart,
     },
@@ -153,8 +153,8 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Sets the messages that the thread had before the run, and the data for the undo of its
-    /// earlier runs. Required only for a retry, which takes over results from these messages.
+    /// Sets the data that only a retry needs: the messages that the thread had before the run, and
+    /// the data for the undo of the earlier runs.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>, undo: UndoSource<'a>) -> Self {
         self.watch = self.watch.after(messages, undo);
@@ -407,8 +407,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the present activities in threads that belong to no known goal; `None` if
-    /// there are no such activities. The activities are known from live events, which arrive even
-    /// if no readable journal states the goals of the threads.
+    /// there are no such activities. Live events report activities even if no readable journal
+    /// states the goals of their threads.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();
@@ -450,7 +450,7 @@ impl<'a> RunTree<'a> {
 #[derive(Debug, Default)]
 struct GoalClock {
     passes: u32,
-    /// Total length of those periods of running that have ended. A new period begins with each pass
+    /// Total length of the ended periods in which the goal ran. A new period begins with each pass
     /// of the goal's loop, and after each correction.
     ended: Duration,
     /// Start of the present pass, and number of the pass in the loop; `None` while the goal does
@@ -459,9 +459,9 @@ struct GoalClock {
 }
 
 impl GoalClock {
-    /// Updates the measured running time of a goal after a record that was written at the time
-    /// `now`. `phase` and `iteration` are the phase of the goal and the pass of its loop after this
-    /// record. Time counts only in the phase [`GoalPhase::Running`].
+    /// Updates the running time of a goal after a record that was written at the time `now`.
+    /// `phase` and `iteration` are the goal's phase and the pass of its loop after this record.
+    /// Time counts only in the phase [`GoalPhase::Running`].
     fn note(&mut self, (phase, iteration): (GoalPhase, u32), now: Time) {
         let is_running = phase == GoalPhase::Running;
         let is_same_pass = self.running.is_some_and(|(_, running)| running == iteration);

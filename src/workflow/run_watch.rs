@@ -20,12 +20,12 @@ pub struct GoalStatus {
     pub goal: GoalId,
     /// Number of the goal in the definition.
     pub number: usize,
-    /// Number of goals around this goal, such as loops, at all levels of nesting; 0 for a goal that
-    /// is not a member of another goal.
+    /// Nesting depth: the number of goals around this goal, such as loops; 0 for a goal that is no
+    /// member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the loop that contains the goal, counted from 1; for a loop, its own pass. 0 outside
-    /// of a loop, or if the goal is not running.
+    /// Pass of the loop that contains the goal or, for a loop, its own pass, counted from 1. 0
+    /// outside of a loop, or if the goal is not running.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.
@@ -85,8 +85,8 @@ impl<'a> RunWatch<'a> {
         self
     }
 
-    /// Sets the messages that the thread had before the run, and the data for the undo of its
-    /// earlier runs. Required only for a retry, which takes over results from these messages.
+    /// Sets the data that only a retry needs: the messages that the thread had before the run, and
+    /// the data for the undo of the earlier runs.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>, undo: UndoSource<'a>) -> Self {
         self.earlier = messages;
@@ -94,7 +94,7 @@ impl<'a> RunWatch<'a> {
         self
     }
 
-    /// Applies the next message of the run's call. The first message is the run's request.
+    /// Applies the next message of the run's call, beginning with the run's request.
     pub fn take(&mut self, message: &Message) {
         let requests = match &mut self.fold {
             Some(fold) => fold.take(message),
@@ -126,10 +126,10 @@ impl<'a> RunWatch<'a> {
         Some(fold.with_uncounted(UncountedTimes::Unknown))
     }
 
-    /// Returns the threads that the run has opened since the last call of this function. For each
-    /// thread, also returns two numbers: the number of its goal, or `None` if the thread undoes a
-    /// call; and a number that is 1 at first and rises with each retry of the goal run. The second
-    /// number is correct only while the thread is open; otherwise, it is 1.
+    /// Returns the threads that the run has opened since the last call of this function. Each
+    /// thread comes with the number of its goal, or `None` if the thread undoes a call. It also
+    /// comes with the number of the goal run's attempt, from 1. The attempt is correct only for an
+    /// open thread; for an ended thread, it is always 1.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();
@@ -161,8 +161,8 @@ impl<'a> RunWatch<'a> {
         goals.collect()
     }
 
-    /// Returns the number of the goal whose failure ended the run. Also returns the numbers of the
-    /// goals around it, such as loops, that were running and failed because of this failure.
+    /// Returns the numbers of the goals that failed at the end of the run: the goal whose failure
+    /// ended the run, and the running goals around it, such as loops.
     fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
         let mut failed = HashSet::new();
         let mut at = self.failed.as_ref().and_then(|goal| self.graph.number(goal));

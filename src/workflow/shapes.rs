@@ -84,15 +84,15 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns one shape for any reply of a listener. The shape has the children and attributes of
-    /// all replies that the listener's contract permits. Returns [`ValueShape::Open`] if the
-    /// contract is not known, or if the contract permits a reply with any content.
+    /// Returns one shape for all replies that a listener's contract permits. It has the children
+    /// and attributes of all these replies. Returns [`ValueShape::Open`] if the contract is not
+    /// known, or if one of the replies may have any content.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// Returns one shape for any reply that the contract permits. The shape has the children and
+    /// Returns one shape for all replies that the contract permits. It has the children and
     /// attributes of all these replies. Returns [`ValueShape::Open`] if one of the replies may have
     /// any content.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
@@ -114,9 +114,9 @@ pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
 /// Suffix of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
-/// Whether `label` can be the label of a thread that was requested with the label `requested`. The
-/// core may change a requested label that is already taken: it appends a number, and shortens the
-/// label if the result would be too long.
+/// Whether `label` can be the label of a thread that was requested with the label `requested`. If a
+/// requested label is already taken, the core appends a number, and shortens the label if it would
+/// become too long.
 pub fn is_label_of(label: &str, requested: &str) -> bool {
     let is_numbered = || {
         let (base, number) = label.rsplit_once('-')?;
@@ -128,10 +128,10 @@ pub fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false) || has_pass(label, requested)
 }
 
-/// Whether `label` consists of the label `requested` and the number of a pass. The number stands
-/// before the suffix of a supervisor or a judge. Earlier versions gave such a label to the fallback
-/// of a loop, although a fallback is in no pass of its loop. The core may have appended a further
-/// number.
+/// Whether `label` is the label `requested` with the number of a pass, which stands before the
+/// suffix of a supervisor or a judge, if there is one. The core may have appended a further number.
+/// Earlier versions gave such labels to the fallback of a loop, although the fallback is in no pass
+/// of the loop.
 fn has_pass(label: &str, requested: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = label.rsplit_once('-').filter(|(_, number)| is_number(number));

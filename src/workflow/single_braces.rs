@@ -1,11 +1,10 @@
-//! Finds prompt placeholders that were written with single braces. Such placeholders are plain
-//! text.
+//! Finds placeholders in prompts that were written with single braces, and so are plain text.
 
 use super::definition::{GoalForm, GoalTarget, WorkflowDefinition};
 use super::template::{self, PromptPart};
 
-/// Returns a warning for each text in a prompt that looks like `{input/topic}`. The warning states
-/// that `{{input/topic}}` would insert the value.
+/// Returns a warning for each text in a prompt that looks like a placeholder with single braces,
+/// such as `{input/topic}`. Only `{{input/topic}}` inserts the value.
 pub fn single_braces(definition: &WorkflowDefinition) -> Vec<String> {
     let prompts = definition.goals.iter().filter_map(|goal| Some((goal, prompt_of(&goal.form)?)));
     let mut notes = Vec::new();

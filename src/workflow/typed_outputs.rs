@@ -56,9 +56,9 @@ pub fn agents_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     }
 }
 
-/// Returns the typed payloads with which agents of the workflow answer, each with its agent. Such a
-/// payload is the answer to a goal with a typed output, the verdict of a supervisor that is an
-/// agent, or a judge's decision about a condition.
+/// Returns the typed payloads with which agents of the workflow answer, each with its agent. These
+/// are the answers to goals with a typed output, the verdicts of agents that supervise, and the
+/// judgements of judges.
 pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
     let mut answers = Vec::new();
     let mut add = |agent: &ListenerName, payload: PayloadName| {

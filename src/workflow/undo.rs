@@ -1,9 +1,8 @@
 //! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
 //!
 //! Each undo is a call in a thread of its own. The label of this thread names the undone call, so
-//! the journal shows which calls were undone. Because of these labels, no call is undone a second
-//! time, neither in later deliveries of this run nor by the undo of a run that called this
-//! workflow.
+//! the journal shows which calls were undone. Therefore, neither later deliveries of this run nor
+//! the undo of a run that called this workflow can undo a call a second time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +26,7 @@ use super::view::{RunView, ViewEntry, ViewValue};
 #[derive(Clone, Default)]
 pub struct UndoRules {
     rules: HashMap<(ListenerName, PayloadName), UndoRule>,
-    /// Listener and name of each payload that undoes a call.
+    /// Pairs of a listener and the name of a payload that undoes a call to this listener.
     undoing: HashSet<(ListenerName, PayloadName)>,
     /// Listeners to which a call must not be repeated. A call to such a listener counts as having
     /// effects.
@@ -56,7 +55,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the undo treats `call` differently if `call` was handed over to its listener.
+    /// Whether the undo has to know if `call` was handed over to its listener.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -66,15 +65,14 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether the call may have had effects. An undo has to take such effects back, or has to
-    /// report them to a person.
+    /// Whether the call may have had effects, which an undo has to take back or to report to a
+    /// person.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether an undo has to wait for an open call in `thread` or in a thread beneath it. An undo
-    /// waits for a call that undoes another call. It also waits for a call that can itself be
-    /// undone after its completion.
+    /// Whether an undo has to wait for an open call in or beneath `thread`: for a call that undoes
+    /// another call, or for a call that can be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -88,11 +86,12 @@ impl UndoRules {
     }
 }
 
-/// Code for a completed call that was not undone because a value of its undo selects nothing.
+/// Reason code of a completed call that was not undone: an expression of its undo rule selects
+/// nothing.
 const NOTHING_SELECTED: &str = "nothing-selected";
 
-/// Code for a completed call that was not undone because several nodes are selected for one value
-/// of its undo.
+/// Reason code of a completed call that was not undone: an expression of its undo rule selects
+/// several nodes for one value.
 const SEVERAL_SELECTED: &str = "several-selected";
 
 /// Code of a failed call whose outcome is unknown: the listener may have acted on the call, even if
@@ -123,8 +122,7 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call beneath a failed run, with the data for the report to a person. The report lists the call
-/// if the call was not undone.
+/// A call beneath a failed run, as the report to a person lists it if it was not undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -164,8 +162,8 @@ pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>,
     (targets, left)
 }
 
-/// Completed calls with which an agent or a goal undid another call before the run failed. The undo
-/// that follows the failure has calls of its own, which are not included.
+/// Completed calls with which an agent or a goal undid other calls before the run failed. Does not
+/// include the calls of the undo that follows the failure.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -182,10 +180,10 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether an agent or a goal has already undone `call` by a call with the payload `payload`.
-    /// The undoing call must have completed after `completed`, the position at which `call`
-    /// completed. If the result is true, removes the undoing call from this list, because it can
-    /// undo only one call.
+    /// Returns whether an agent or a goal has already undone `call`. If so, removes the undoing
+    /// call from this list, because it can undo only one call. The undoing call must have the
+    /// payload `payload`, and must have completed after `completed`, the position at which `call`
+    /// completed.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -221,7 +219,7 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
     }
 }
 
-/// The decision about a call beneath a failed run: how the undo of the run treats it.
+/// How the undo of a failed run treats a call beneath the run.
 enum CallFate {
     /// The undo does nothing, because the call has no known effect, or because its effect is
     /// already undone.
@@ -230,8 +228,8 @@ enum CallFate {
     Left(String),
 }
 
-/// Decides how an undo treats `call`. `earlier` is a call with which a workflow has already undone
-/// `call` or has tried to undo it; `None` if there is no such call.
+/// Decides how an undo treats `call`. `earlier` is the call with which a workflow has undone
+/// `call`, or has tried to undo it; `None` if there is no such call.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -273,9 +271,8 @@ fn is_done(end: &CallEnd) -> bool {
 /// Builds the payload that undoes a call. If an expression of `rule` selects several nodes, the
 /// payload has a child for each of them.
 ///
-/// # Errors
-/// Returns the code of the reason why the call cannot be undone: an expression selects nothing, or
-/// it selects several nodes and the schema of the payload takes one value.
+/// # Errors Returns a reason code if the call cannot be undone, because an expression selects
+/// nothing, or selects several nodes for a value that may occur only once.
 fn undo_payload(
     rule: &UndoRule,
     request: &Message,
@@ -356,18 +353,17 @@ struct UndoQueue {
     /// Thread of the current undo, and the message that requested the thread. `None` if no thread
     /// of an undo is open.
     thread: Option<(ThreadId, Option<MessageId>)>,
-    /// Whether the core has already refused one `wait` since the current undo was requested. The
-    /// core refuses a `wait` if no thread is open. The run may have sent the first refused `wait`
-    /// before it requested the undo. So only a second refusal shows that the undo has no open
-    /// thread.
+    /// Whether the core has refused a `wait` since the current undo was requested. A refused `wait`
+    /// means that no thread is open. The run may have sent the first refused `wait` before the
+    /// request for the undo, so only a second refusal shows that the undo has no open thread.
     was_idle: bool,
 }
 
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// Open a thread with this label. The call `payload` in this thread undoes another call. The
-    /// thread is cancelled when the call of the workflow's run closes.
+    /// Open a thread with this label, in which the call `payload` undoes another call. The core
+    /// cancels the thread when the call of the workflow's run closes.
     Undo { label: String, payload: Element },
     /// Send a person the list of calls that were not undone, as a question.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
@@ -412,9 +408,9 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Applies one message that the core of the pump sent to the run, and returns the next action
-    /// of the undo, or `None` if no action follows. Must be called after [`RunUndo::begin`].
-    /// `has_reader` states whether a person receives the list of calls that were not undone.
+    /// Applies a message that the core of the pump sent to the run. Returns the next action of the
+    /// undo, or `None` if no action follows. Must be called after [`RunUndo::begin`]. `has_reader`
+    /// states whether a person receives the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
@@ -464,7 +460,7 @@ impl RunUndo {
         }
     }
 
-    /// Records that the thread of an undo was opened. The label of this thread names the call to
+    /// Records that the thread of an undo was opened. The label of the thread names the call to
     /// undo.
     fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
         let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
@@ -489,10 +485,10 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether the refusal `message` ends the current undo. A refusal to open the thread of the
-    /// undo ends the undo, and so does a refusal of the call in this thread. A refused `wait` also
-    /// ends the undo, because it shows that no thread is open. But until the thread of the undo is
-    /// open, the first refused `wait` does not count.
+    /// Whether the refusal `message` ends the current undo. The undo ends if the core refuses its
+    /// thread, or the call in this thread. A refused `wait` also ends the undo, because it shows
+    /// that no thread is open. But until the thread of the undo is open, the first refused `wait`
+    /// does not count.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The
@@ -506,8 +502,8 @@ impl RunUndo {
         }
     }
 
-    /// Records that the current undo has ended. If `is_done` is false, the undo has failed, and the
-    /// call that it should have undone is added to the list of calls that were not undone.
+    /// Records that the current undo has ended. If `is_done` is false, adds the call that the undo
+    /// should have taken back to the list of calls that were not undone.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;

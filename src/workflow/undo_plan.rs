@@ -20,12 +20,11 @@ pub struct PlannedUndo {
     pub left: Vec<LeftCall>,
 }
 
-/// Lists what an undo of the run that `request` opened would cover, as of the record at the last
-/// position that `undo` may read. If the run is a retry, includes the calls of the runs before it.
+/// Lists the calls that an undo of the run `request` would cover, as of the last position that
+/// `undo` may read. If the run is a retry, includes the calls of the runs that it retries.
 /// `messages` are all messages of the run's thread.
 ///
-/// # Errors
-/// Returns the reason why the journal cannot be read.
+/// # Errors Returns the reason why the journal cannot be read.
 pub fn planned_undo(
     request: &Message,
     messages: &[Arc<Message>],

@@ -10,7 +10,7 @@ use crate::xml::shape::QName;
 /// outputs of goals.
 pub struct RunView {
     document: XPathDocument,
-    /// The entries of the view as elements. The payloads in these elements keep their namespaces.
+    /// The entries of the view as elements, in which the payloads keep their namespaces.
     originals: Vec<Element>,
 }
 
@@ -115,13 +115,12 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// Returns the value that the expression of an output selects: a copy of an element with
-    /// children, or the text of any other node. Of several nodes, returns the texts, one on each
-    /// line; if any of them is an element with children, returns a copy of each node. Returns
-    /// `None` if nothing is selected.
+    /// Returns the output that an expression selects; `None` if nothing is selected. An element
+    /// with children becomes a copy, and any other node becomes its text. Several texts become one
+    /// text with a line for each. If one of several nodes is an element with children, each node
+    /// becomes a copy.
     ///
-    /// # Errors
-    /// Fails in the same cases as [`RunView::evaluate`].
+    /// # Errors Fails in the same cases as [`RunView::evaluate`].
     pub fn select(&self, expression: &str) -> Result<Option<ViewValue>, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else {
@@ -143,13 +142,12 @@ impl RunView {
         Ok(Some(ViewValue::Elements(copies.collect())))
     }
 
-    /// Returns the node that an expression selects, as an element with its namespaces. Returns
-    /// `None` if nothing is selected, or if the node is no element. If `takes_first` is set, the
-    /// first of several nodes counts.
+    /// Returns the element that an expression selects, with its namespaces. Returns `None` if
+    /// nothing is selected, or a node that is no element. With `takes_first`, only the first of
+    /// several nodes counts.
     ///
-    /// # Errors
-    /// Fails in the same cases as [`RunView::evaluate`]. Unless `takes_first` is set, also fails if
-    /// the expression selects several nodes, because a payload is one element.
+    /// # Errors Fails in the same cases as [`RunView::evaluate`]. Without `takes_first`, also fails
+    /// if the expression selects several nodes, because a payload is one element.
     pub fn payload(
         &self,
         expression: &str,
@@ -219,8 +217,7 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// Returns the value of a node: its element if `is_kept` returns true for the element, and
-/// otherwise its text.
+/// Returns the value of a node: its element if `is_kept` is true for the element, or else its text.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,
@@ -233,8 +230,8 @@ fn value_of(
     }
 }
 
-/// Name of the element that holds the text of a node in the output of a run, if the node is no
-/// element.
+/// In the output of a run, a node that is no element becomes an element with this name, which
+/// contains the text of the node.
 pub(super) const ITEM: &str = "item";
 
 /// Returns a copy of the element of a node. A node that is no element becomes an element `item`
@@ -267,10 +264,9 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Converts an entry of the view to an element. Does the same as [`element_of`], but keeps the
-/// payloads unchanged, with their namespaces. Each child has the same position in the results of
-/// both functions. So if an expression selects a node in the view, the position of this node also
-/// locates the original element.
+/// Converts an entry of the view to an element, as [`element_of`] does, but keeps payloads
+/// unchanged, with their namespaces. Each child has the same position in both results. So the
+/// position of a node that an expression selects in the view also locates the original element.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

@@ -20,7 +20,7 @@ pub struct Element {
     pub origin: ElementOrigin,
 }
 
-/// The namespaces that prefixes stand for inside one element. The empty prefix stands for the
+/// The namespaces of the prefixes that apply inside one element. The empty prefix stands for the
 /// default namespace. A list is enough, because most scopes have two or three bindings. Every
 /// element that declares a namespace has its own scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -73,7 +73,7 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     Cow::Owned(out)
 }
 
-/// Returns the offset, at or after `from`, of the first character that may need a replacement.
+/// Returns the offset of the first character, at or after `from`, that may need a replacement.
 /// Returns `None` if there is no such character.
 fn next_special(text: &str, from: usize) -> Option<usize> {
     // U+FFFE and U+FFFF begin with 0xEF; XML does not allow them either.

@@ -1,8 +1,8 @@
 //! Makes invisible characters visible. A character is replaced by its code point if a screen would
 //! act on it, reorder it or not show it.
 //!
-//! The result is unambiguous: if the text already contains characters that look like such a code
-//! point, the backslashes before them are doubled.
+//! The result is unambiguous: backslashes before characters of the text that already look like such
+//! a code point are doubled.
 
 use std::fmt::Write as _;
 

@@ -59,13 +59,13 @@ pub enum ShapeContent {
     /// The element may have any well-formed content, because its schema has a wildcard or mixed
     /// content. The content is parsed as strict XML.
     Any {
-        /// Whether child elements are declared, and none of them has a namespace.
+        /// Whether the schema declares child elements, all without a namespace.
         unqualified: bool,
     },
 }
 
-/// The shapes of all elements, and the roots: the shapes of those elements that can be actions.
-/// Shapes refer to each other by index, so a recursive type has a finite number of shapes.
+/// The shapes of all elements, and the roots, which are the shapes of those elements that can be
+/// actions. Shapes refer to each other by index, so a recursive type has a finite number of shapes.
 #[derive(Debug, Clone, Default)]
 pub struct ShapeArena {
     pub nodes: Vec<ElementShape>,

@@ -29,8 +29,8 @@ pub fn content(element: &Element, default: &str) -> String {
     writer.out
 }
 
-/// The rule by which the prefixes of attributes are numbered. Both rules must stay as they are
-/// forever, because payloads and prompts are compared byte for byte with recorded ones.
+/// How the prefixes of attributes are numbered. Both rules must never change, because payloads and
+/// prompts are compared byte for byte with recorded ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
     /// Numbers only those attributes of the element that get a prefix.
@@ -78,8 +78,8 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default namespace, unless it equals `default`, the default
-    /// namespace that is in force.
+    /// Declares `namespace` as the default namespace, unless it equals `default`, which is already
+    /// in force.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));

@@ -18,9 +18,8 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. There
-    /// are two kinds of actions: an accepted message of `agent` that is no note, and a refused
-    /// payload of `agent`.
+    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. An
+    /// action is a payload of `agent` that was accepted, except for notes, or that was refused.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

@@ -19,8 +19,8 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Digest that identifies the part of the thread that this machine has received from the pump.
-    /// Only the pump can interpret the digest. `None` if the pump has sent no records.
+    /// Digest by which the pump recognizes the records that it has sent to this machine. `None` if
+    /// it has sent no records.
     mark: Option<Digest>,
 }
 
@@ -42,9 +42,8 @@ impl ThreadMemory {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds records of the thread that a pump on another machine has sent. The records follow the
-    /// position `after` and reach up to the position `up_to`. If `after` is 0, the records are the
-    /// whole thread and replace the content of this memory.
+    /// Adds records that a pump on another machine has sent: those after the position `after`, up
+    /// to the position `up_to`. If `after` is 0, the records replace the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
     /// memory.
@@ -80,8 +79,8 @@ pub struct AgentMemories {
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// For each pair of an agent and a fork's thread: the turns that the agent took in the source
-    /// of the fork.
+    /// Turns that an agent took in the source of a fork. The key is the agent and the thread of the
+    /// fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 
@@ -105,10 +104,10 @@ impl AgentMemories {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory in
-    /// three cases: no memory is kept, the kept memory contains records after `up_to`, or the kept
-    /// memory has another scope. The scope states whether the agent sees the whole thread or only
-    /// its own messages.
+    /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if:
+    /// - no memory is kept,
+    /// - the kept memory contains records after `up_to`, or
+    /// - the kept memory was made for another scope than `scope`.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -140,9 +139,8 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took in the source of a fork after the fork point. `thread`
-    /// is a thread of the fork; the turns are read from the corresponding thread of the source. May
-    /// wait for the disk.
+    /// Returns the turns that `agent` took in the source of a fork after the fork point, in the
+    /// thread that corresponds to the fork's thread `thread`. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

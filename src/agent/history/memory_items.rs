@@ -17,26 +17,25 @@ use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// The call for whose delivery the items were last computed, and the position of the first
-    /// delivery of this call.
+    /// The call of the last delivery for which items were computed, and the position of this call's
+    /// first delivery.
     delivered: (CallId, Position),
     /// Number of turns of the thread that have been processed so far.
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Requests that have no item yet, because no delivery of their call has been processed. Each
-    /// entry is an index into the list of the thread's messages. A request gets an item at the
-    /// first delivery of its call.
+    /// Indices, in the list of the thread's messages, of requests whose call has not been delivered
+    /// yet. Such a request gets its item at the first delivery of its call.
     waiting: Vec<usize>,
-    /// Position of the first delivery of each call that had a turn.
+    /// For each call in which the agent took a turn, the position of its first delivery.
     first_deliveries: HashMap<CallId, Position>,
     /// The `seq` of each turn in the agent's window, which is the part of the thread that the agent
     /// still sees.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item; `None` while the list is empty.
     last: Option<Place>,
-    /// Counts of changes to earlier items, as [`changes`] returns them. If new records increase one
-    /// of these counts, all items are computed again.
+    /// The counts of [`changes`] when the items were computed. If one of them has grown since then,
+    /// all items are computed again.
     changes: [usize; 3],
 }
 
@@ -92,8 +91,8 @@ impl MemoryItems {
     }
 
     /// Adds the items for the records since the last delivery. Returns false if the caller must
-    /// compute the whole list again. This is necessary if an existing item has changed, if a new
-    /// item belongs before an existing one, or if the renderer version has changed.
+    /// compute all items again: if an existing item or the renderer version has changed, or if a
+    /// new item does not belong at the end of the list.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -134,11 +133,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the journal position of the delivery that led to the first turn of `call`. If `call`
-    /// has had no turn yet, returns the position of `delivery`, or `None` if `delivery` belongs to
-    /// another call.
-    ///
-    /// `delivery` is the delivery for which the items are computed: its call and its position.
+    /// Returns the position of the first delivery of `call` that led to a turn. `delivery` is the
+    /// call and the position of the present delivery. If `call` has had no turn yet, returns the
+    /// position of `delivery`, or `None` if that delivery is for another call.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -204,8 +201,8 @@ impl MemoryItems {
     }
 }
 
-/// Counts the changes to earlier items: how often the window was cleared, how many messages were
-/// replaced by placeholders, and how many faults of groups were dropped.
+/// Counts the changes that affect existing items: clearings of the window, messages that were
+/// replaced by placeholders, and faults of groups that were dropped.
 fn changes(fold: &ThreadFold) -> [usize; 3] {
     [fold.windows.len(), fold.left_out.len(), fold.void_faults.len()]
 }
@@ -215,8 +212,8 @@ struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item counts towards the number of older items that `clear-context` keeps. The
-    /// turns of the agent count, and so do the messages that were delivered to the agent.
+    /// Whether the item counts as one of the older items that `clear-context` keeps. True for the
+    /// agent's turns and for messages that were delivered to the agent.
     counts: bool,
     item: PlacedContent<'f>,
 }
@@ -285,8 +282,7 @@ impl PlacedItem<'_> {
 
 /// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
 /// than `before`. Keeps the last `kept` of these items that have the flag [`PlacedItem::counts`],
-/// and every item that comes after the first kept one. Never removes the request that opened the
-/// call `stays`.
+/// and all items after the first of them. Never removes the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -1,9 +1,9 @@
 //! An agent's memory, a pure function of the journal's records up to a position.
 //!
-//! A prompt shows the thread in the order in which the agent saw it. The prompt of a turn was
-//! rendered at some position of the journal. In later prompts, the records up to this position come
-//! before that turn, and all later records come after it. So each prompt continues the previous
-//! one, although messages may be recorded while a model is answering.
+//! A prompt shows the thread in the order in which the agent saw it. Records that existed when the
+//! prompt of a turn was rendered come before this turn, and all later records come after it. So
+//! each prompt continues the previous one, even if messages are recorded while a model is
+//! answering.
 
 mod action_order;
 mod agent_memories;
@@ -71,8 +71,8 @@ pub struct RecordedToolCall {
     pub call: ToolCall,
     /// The recorded payload; `None` if the native call was refused.
     pub payload: Option<String>,
-    /// Whether the payload opened a call, so that its receiver owes the agent a result. False for
-    /// notes, for replies, and for messages of the agent to itself.
+    /// Whether the payload opened a call, so that the agent gets a result from its receiver. False
+    /// for notes, for replies, and for messages of the agent to itself.
     pub is_owed: bool,
 }
 
@@ -84,13 +84,13 @@ pub struct ThreadMessage {
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
     pub left_out: bool,
-    /// Identifies the native call whose result this message is: by the `seq` of a turn, and by the
-    /// index of the call among the native calls of that turn. `None` if the message is not the
-    /// result of a native call, or if the turn is outside the window.
+    /// The native call whose result this message is: the `seq` of its turn, and its index among the
+    /// native calls of the turn. `None` if the message is no such result, or if the turn is outside
+    /// the window.
     pub native: Option<(u64, usize)>,
-    /// Identifies the action whose result this message is: by the `seq` of a turn, and by the index
-    /// of the action among all actions of that turn, including refused ones. `None` if the message
-    /// is not the result of an action, or if the turn is outside the window.
+    /// The action whose result this message is: the `seq` of its turn, and its index among all
+    /// actions of the turn, including refused ones. `None` if the message is no such result, or if
+    /// the turn is outside the window.
     pub action: Option<(u64, usize)>,
 }
 
@@ -136,9 +136,9 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message is the note that states that its thread is a fork. The core writes this note
-/// into the first record of the fork. Agents do not see the note, so that a fork and its source
-/// have the same prompts.
+/// Whether `message` is the note of the core that states that a thread is a fork. `record` is the
+/// record of `message`; only the first record of a fork contains such a note. Agents do not see the
+/// note, so that the prompts of a fork and of its source are the same.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

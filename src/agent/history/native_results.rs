@@ -1,6 +1,5 @@
-//! Results of a turn's native calls, read from the record of the turn. The record contains a digest
-//! for each native call. The same digest is in the message that was made from the call, or in the
-//! call's refusal.
+//! Results of a turn's native calls, read from the record of the turn. By a digest, the record
+//! connects each native call with the message that was made from it, or with its refusal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,9 +27,9 @@ pub(super) struct CallOutcomes {
 }
 
 impl CallOutcomes {
-    /// Finds the result of each native call in `calls`: either the messages that were made from the
-    /// call, or its refusal. `calls` are the native calls of one turn. `facts` are the facts of the
-    /// turn's record, which contain the accepted messages and the refusals.
+    /// Finds the result of each native call of a turn: the messages that were made from the call,
+    /// or its refusal. `calls` are the native calls of the turn, and `facts` the facts of its
+    /// record.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {

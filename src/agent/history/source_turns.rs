@@ -107,9 +107,9 @@ impl SourceTurns {
         }
     }
 
-    /// Returns the turns in which a model gave an answer. The turn with the number `turn` comes
-    /// first, because a fork that repeats its source needs exactly that turn. All other turns
-    /// follow in the order of the source.
+    /// Returns the turns in which a model gave an answer: first the turn with the number `turn`,
+    /// because a fork that repeats its source needs this one, then all others in the order of the
+    /// source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,
@@ -124,9 +124,9 @@ impl SourceTurns {
         &self.timers
     }
 
-    /// Returns the nonce of a turn. This nonce is a part of the slot's name; the slot is the
-    /// element into which the model writes the turn's final report. Returns `None` if the turn is
-    /// unknown or has no slot.
+    /// Returns the nonce of a turn, which is a part of the name of the turn's slot. The slot is the
+    /// element into which the model writes its final report. Returns `None` if the turn is unknown
+    /// or has no slot.
     pub(in crate::agent) fn nonce(&self, turn: u32) -> Option<&str> {
         let found = self.turns.iter().find(|own| own.past.turn == turn);
         found.and_then(|own| own.past.nonce.as_deref())

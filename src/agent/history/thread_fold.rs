@@ -34,36 +34,33 @@ pub struct ThreadFold {
     /// Approximate size in memory, in bytes.
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
-    /// The call of each turn of the agent, oldest first. Contains redacted turns, too, whose texts
-    /// are lost.
+    /// The call of each turn of the agent, oldest first. Includes turns whose text was redacted.
     taken: Vec<CallId>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Messages that are results of the model's native calls: messages of the agent to itself, and
-    /// reports of refusals. The value identifies the native call: the `seq` of a turn, and the
-    /// index of the call among the native calls of that turn.
+    /// Messages of two kinds: messages of the agent to itself that were made from native calls, and
+    /// reports of the refusal of native calls. The value identifies the native call: the `seq` of
+    /// its turn, and its index among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Messages that report the refusal of a request that a native call made to the core. The value
-    /// identifies the native call, as in `results`.
+    /// Reports of the core that it has refused a request of the agent. The value identifies the
+    /// native call that made the request, as in `results`.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// For each message that opened a call of a `first` group of another listener, the caller of
-    /// the group. In a `first` group, the first reply of a peer becomes the result. Empty if the
-    /// agent does not remember messages between other listeners.
+    /// Calls of other listeners to a `first` group, in which the first reply of a peer becomes the
+    /// result of the group. The key is the message that opened the call, the value its sender.
+    /// Empty if the agent does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
-    /// Faults of legs of `first` groups, each with the caller of the group. A leg is one of the
-    /// caller's calls to the peers of the group.
+    /// Faults of calls to peers of a `first` group, each with the listener that called the group.
     leg_faults: ByMessage<ListenerName>,
-    /// Faults in `leg_faults` that never counted, because another leg of the group has replied.
+    /// Faults in `leg_faults` that have no effect, because another peer of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
     /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
     /// turn, and the index of the action in that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
-    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. A
-    /// clearing keeps every item whose `seq` is at least `before`, and the last `kept` of the older
-    /// items.
+    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. Each
+    /// keeps the items whose `seq` is at least `before`, and the last `kept` of all other items.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
@@ -208,9 +205,9 @@ impl ThreadFold {
         }
     }
 
-    /// Notes that the record cancels a message. If the message is a fault of a `first` group, and
-    /// the record also has a reply to the caller of the group, the fault is void. Without such a
-    /// reply, the fault stays valid: it was cancelled only because a call ended.
+    /// Notes that `record` cancels `message`. If the message is a fault of a peer in a `first`
+    /// group, and the record also contains a reply to the caller of the group, the fault is void.
+    /// Without such a reply, the fault was cancelled only because a call ended, and stays valid.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));
@@ -316,7 +313,7 @@ impl ThreadFold {
     }
 
     /// Returns the caller of the `first` group to which `call` belongs. `call` is the message that
-    /// opened one call of the group. Returns `None` for any other message.
+    /// opened the call to one peer of the group. Returns `None` for any other message.
     fn caller_of_first(&self, call: MessageId) -> Option<ListenerName> {
         let own = self.calls.get(&call).filter(|own| own.group == Some(Gather::First));
         let own = own.map(|_| &self.agent);

@@ -26,10 +26,10 @@ struct TransferLine {
     payloads: Vec<String>,
 }
 
-/// Encodes for `agent` the records of `thread`, as lines of JSON. The lines contain the messages of
-/// the thread, and the agent's own turns with their results, but no model text of other agents.
-/// From other threads of the tree, the lines contain only the agent's own messages and the refusals
-/// of its payloads. Beside a reply, the lines name the messages that the reply has cancelled.
+/// Encodes the records of `thread` for `agent`, as lines of JSON. The lines contain:
+/// - the messages of the thread, without the turns of other agents,
+/// - the agent's own messages and refusals, also from other threads of the tree,
+/// - beside each reply, the messages that were cancelled in the same record.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
@@ -67,8 +67,7 @@ fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
 }
 
 /// Returns the recipient of the reply that `fact` records in `thread`. Returns `None` if `fact`
-/// records no reply in this thread. The first reply to a call of a `first` group cancels the faults
-/// of the group's other calls.
+/// records no reply in this thread.
 pub(super) fn replied_to<'f>(fact: &'f Fact, thread: &ThreadId) -> Option<&'f ListenerName> {
     let Fact::Accepted { message, .. } = fact else { return None };
     let is_reply = message.kind == MessageKind::Reply && message.thread == *thread;
@@ -86,8 +85,7 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// Creates a record of the thread at the given position. Its list of facts is empty, and the caller
-/// replaces this list.
+/// Creates a record of the thread at the given position, without facts.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,

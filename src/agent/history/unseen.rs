@@ -33,8 +33,8 @@ pub enum UnseenReason {
     /// The message went between other listeners, and this agent remembers only messages that it
     /// sent or received.
     AmongOthers,
-    /// The message is another request to the agent. This request waits until the call of the
-    /// present turn has ended.
+    /// The message is a request of another call to the agent. It is not shown until that call is
+    /// delivered.
     Waiting,
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.
@@ -86,9 +86,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages of the thread that the prompt of a turn does not show, oldest first. `view`
-/// identifies the turn; messages after the position of `view` are left out. `left_out` lists the
-/// messages that the turn replaced by placeholders.
+/// Returns the messages of a thread that the prompt of a turn does not show, oldest first. `view`
+/// identifies the turn, and messages after its position are ignored. `left_out` lists the messages
+/// that placeholders replace in this prompt.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

@@ -20,8 +20,8 @@ pub const XML_CALL: &str = "xml-tool-call";
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
 /// Code: the model reported its progress, which the protocol `xml-final` does not accept.
 pub const PROGRESS: &str = "progress-suppressed";
-/// Code: the model wrote a slot, which is an element for a report, but the name of the slot does
-/// not contain the nonce of the turn.
+/// Code: the model wrote its report into an element whose name does not contain the nonce of the
+/// turn.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
 /// Code: the final report has no end tag.

@@ -1,5 +1,5 @@
-//! Final payloads, with which an agent ends its call. Finds the report in such a payload, and
-//! checks that the report has the configured format.
+//! Final payloads, with which an agent ends its call. Finds the agent's report in such a payload,
+//! and checks the report against the configured format.
 
 use serde_json::{Value as Json, json};
 
@@ -39,9 +39,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// Returns where an agent writes its report in a payload: as the text of the payload, or in the
-    /// only child element that the payload requires. Returns `None` if the payload requires
-    /// anything else.
+    /// Returns where a payload contains its report: in its text, or in its only required child
+    /// element. Returns `None` if the payload requires anything else.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -53,8 +52,8 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the property that contains the report in the JSON form of the payload;
-    /// `None` if this form has no such property.
+    /// Returns the name of the property that contains the report if the payload is written as JSON;
+    /// `None` if there is no such property.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -86,9 +85,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to `xml-final`, where the model writes the final report into an
-    /// element of its text, the slot. If one of the final payloads can contain a plain-text report,
-    /// the slot takes the report as text. Otherwise the slot takes a whole final payload as XML.
+    /// Adapts the final payloads to `xml-final`, where the model writes its report into a slot, an
+    /// element of its text. The slot contains only the report if a final payload can contain a
+    /// plain-text report. Otherwise it contains a whole final payload as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -146,8 +145,8 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the property that contains the report in the JSON form of the final
-    /// payload `name`. The arguments of a native call have this form. Returns `None` if the payload
+    /// Returns the name of the property that contains the report if the final payload `name` is
+    /// written as JSON, as in the arguments of a native call. Returns `None` if the payload
     /// contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
@@ -244,8 +243,8 @@ impl AgentFinals {
     }
 
     /// Returns the parameters of the native tool for the final payload `name`. `schema` is the JSON
-    /// schema of the payload, in which the report is a string. If the agent's reports are JSON, the
-    /// parameters contain the schema of the reports in place of this string.
+    /// schema of the payload, in which the report is a string. If the agent's reports are JSON,
+    /// replaces the schema of this string by the schema of the reports.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -255,12 +254,10 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the JSON arguments of a native call to the JSON form of the final payload `name`.
-    /// The arguments match the schema that [`AgentFinals::parameters`] returns. If the agent's
-    /// reports are JSON, the model may write the report as any JSON value. The function then
-    /// converts the report to a string, because a final payload contains its report as text. A
-    /// report that is already a string stays unchanged in two cases: the string contains a valid
-    /// report as JSON text, or the string itself is not valid as a report.
+    /// Returns the arguments of a native call with the report as a string, because the final
+    /// payload `name` contains its report as text. The model may write a JSON report as any JSON
+    /// value. A string stays as it is if it contains a valid report as JSON text, or if the string
+    /// itself is no valid report. If the agent's reports are not JSON, changes nothing.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());
@@ -283,9 +280,9 @@ impl AgentFinals {
     }
 }
 
-/// Returns a phrase that names the format of a final report, such as `, in markdown`. The phrase is
-/// empty if the agent's final payloads cannot contain a plain-text report. In renderer versions
-/// before the eighth, the phrase is never empty.
+/// Returns a phrase that names the format of the final report, such as `, in markdown`. Returns an
+/// empty text if no final payload of the agent can contain a plain-text report, except in renderer
+/// versions before the eighth.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())

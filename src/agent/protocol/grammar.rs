@@ -8,9 +8,8 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Names of tags whose content is reasoning. If the agent has a payload with the local name `think`
-/// or `reasoning`, a tag with that name is the payload, and its content is not reasoning. The tag
-/// `thinking` always contains reasoning.
+/// Names of elements whose content is reasoning. An agent may have its own payload with the local
+/// name `think` or `reasoning`; an element with that name is then this payload, and no reasoning.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Name of the element in which prompts show the result of an action.
 const RESULT: &str = "tool_result";
@@ -54,9 +53,8 @@ impl GrammarWords {
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and
-/// `send-to-thread` contain another payload, which goes to a peer or to the agent itself. For each
-/// of the two, the grammar lists the possible inner payloads, so that the agent may omit the
-/// namespaces of inner payloads.
+/// `send-to-thread` contain another payload. The grammar lists all payloads that they may contain,
+/// so that the agent may omit the namespaces of these inner payloads.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -93,8 +91,8 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Returns the grammar's description of the core element `parent`, or of its child element `child`
-/// if a child is given. Returns `None` if the grammar lacks the element.
+/// Returns the grammar's description of the core element `parent` or, if `child` is given, of this
+/// child element. Returns `None` if the grammar lacks the element.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

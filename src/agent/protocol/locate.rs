@@ -1,14 +1,14 @@
-//! Maps positions in a payload to positions in the model's text. A payload is built from an action
-//! of the model, and then checked. Findings of these checks name positions in the payload, but
-//! feedback must quote the model's text.
+//! Maps positions in a payload to positions in the model's text. The checks of a payload name
+//! positions in the payload, but feedback to the model must quote the text from which the payload
+//! was built.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Finds where the model's text `raw` contains an element of an action. `offset` is the start of
-/// the element in `payload`, which was built from `action`. If the element cannot be found, returns
-/// the location of the whole action.
+/// Returns the location of an element in the model's text `raw`. `offset` is the start of the
+/// element in `payload`, which was built from `action`. If the element cannot be found, returns the
+/// location of the whole action.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,
@@ -75,8 +75,7 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Moves the search past `content`, if the rest of the action's text contains `content`
-    /// verbatim.
+    /// Moves the search past the next occurrence of `content`. Does nothing if there is none.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());

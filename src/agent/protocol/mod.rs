@@ -234,8 +234,8 @@ impl AgentProtocol {
         if is_xml && stop.is_cut() { extractor.finish_cut_off() } else { extractor.finish() }
     }
 
-    /// Returns the location of each payload in the model's text. If the schema refuses the payload,
-    /// this is the location of the first mistake, otherwise of the payload's first character.
+    /// Returns the location of each payload in the model's text: its first mistake if the schema
+    /// refuses the payload, otherwise its first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -266,19 +266,19 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether a native call may be missing from an answer that reached its maximum length, because
-    /// a native call that was cut off leaves no trace in the answer. Always false for an agent
-    /// without native calls, and for an answer with a final payload, which ends the agent's task.
+    /// Whether an answer that reached its maximum length may lack a native call, because a native
+    /// call that was cut off leaves no trace. Always false for an agent without native calls, and
+    /// for an answer with a final payload.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the turn as a whole: that the answer was cut off, that the model
-    /// declined to answer, or that the turn contains no action. A missing action gets no feedback
-    /// if the model wrote a note as a payload, or if its text contains only reasoning. `silent`
-    /// states that the model's text contains neither notes nor reasoning.
+    /// Adds feedback about the whole turn: that the answer was cut off, that the model declined to
+    /// answer, or that the turn contains no action. A missing action is no mistake if the model
+    /// wrote a note as a payload, or only reasoning. `silent` is true if the model's text contains
+    /// neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -318,9 +318,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Adds an explanation of how to write an action to the turn's last refusal. Does nothing
-    /// unless the transport is `xml`, the turn contains no actions, and every refusal concerns an
-    /// element with an unknown name.
+    /// Adds to the last refusal of the turn how to write an action. Does this only if the transport
+    /// is `xml`, the turn contains no actions, and all refusals concern elements with unknown
+    /// names.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

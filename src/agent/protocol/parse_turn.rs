@@ -18,16 +18,16 @@ pub struct TurnAction {
     pub payload: Vec<u8>,
 }
 
-/// Text that [`ParsedItems::mark_cut_off`] appends to the finding about an action that is
-/// incomplete because the provider cut the answer off.
+/// Text at the end of the finding about an action that is incomplete because the provider cut the
+/// answer off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
 /// A native call of a turn, with the digest by which the record identifies the result of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call or, if the call was refused, of the text
-    /// of the call. The record shows by this digest which message or refusal the call led to.
+    /// Digest of the payload that was made from the call. If the call was refused, digest of the
+    /// text of the call instead.
     pub digest: Digest,
 }
 
@@ -40,11 +40,11 @@ pub struct ParsedTurn {
     pub actions: Vec<TurnAction>,
     pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
-    /// Findings for the record of the turn, including those that the agent gets as feedback.
-    /// Warnings are recorded separately.
+    /// All findings for the record of the turn, including those for the agent, but without
+    /// warnings.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback. Findings about broken actions are not in this
-    /// list: each of them is in `broken`, together with its action.
+    /// Findings that the agent gets as feedback on the turn. Findings about broken actions are in
+    /// `broken` instead.
     pub feedback: Vec<Finding>,
     /// Findings about payloads that were accepted in spite of a mistake. These findings are
     /// recorded but not sent to the agent.
@@ -68,7 +68,7 @@ impl ParsedTurn {
 pub(super) enum ElementVerdict {
     /// The element is an action, and its content is accepted as written.
     Take,
-    /// The given action takes the place of the element.
+    /// The given action replaces the element.
     Act(TurnAction),
     /// The element is refused, and the refusal is recorded.
     Refuse(Finding),
@@ -80,14 +80,14 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Returns the decision about a broken action. `None` means that the action is refused, with
-    /// the extractor's finding as the reason.
+    /// Returns the decision about a broken action. `None` refuses the action with the finding of
+    /// the extractor.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
 
-    /// Returns feedback about a complete element with an unknown name. Returns `None` if the
-    /// extractor's finding, which names the element, says enough.
+    /// Returns feedback about a complete element with an unknown name. If `None`, the element is
+    /// refused with the finding of the extractor.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
@@ -180,10 +180,9 @@ impl ParsedItems {
         }
     }
 
-    /// If the text ends inside a broken action, adds to the refusal of this action that the
-    /// provider cut the answer off. Adds nothing if a refusal already states the cut, or if the
-    /// action is an unclosed final report. Returns true if the text ends inside a broken action, or
-    /// if a refusal already states the cut.
+    /// Returns true if the text ends inside a broken action, and adds to the refusal of this action
+    /// that the provider cut the answer off. Adds nothing to an unclosed final report. If a refusal
+    /// already states the cut, only returns true.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         if self.states_cut_off {
             return true;
@@ -236,8 +235,8 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// Returns the finding with a code in the form that records and feedback use: with hyphens instead
-/// of underscores.
+/// Returns the finding with hyphens instead of underscores in its code, as records and feedback use
+/// it.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

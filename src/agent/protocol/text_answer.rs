@@ -12,10 +12,9 @@ use crate::xml::extract::{
 };
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item of a turn is part of the answer. Text is always part of the answer. An unknown
-/// element, such as HTML in Markdown, is usually part of it, too. Exceptions are an unknown element
-/// that contains an action, and one whose name equals or resembles the name of an action or of a
-/// slot.
+/// Whether an item of a turn is part of the answer. True for text, and for unknown elements, such
+/// as HTML in Markdown, with two exceptions: an unknown element that contains an action, and one
+/// whose name equals or resembles the name of an action or of a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -29,9 +28,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 }
 
 /// Ends the agent's call with the text of a turn. Does nothing if the text is empty, if the model
-/// did not end the answer normally, or if the turn contains an action, a refusal, a finding, or a
-/// note that its schema refuses. Such a note may be meant as HTML: `<progress value="7"/>` is an
-/// element of HTML, and has the name of a note.
+/// did not end the answer normally, or if the turn contains an action, a refusal, a finding or an
+/// invalid note. An invalid note may be HTML: `<progress value="7"/>` is an element of HTML.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

@@ -52,7 +52,7 @@ pub struct AgentVocabulary {
 
 impl VocabularyEntry {
     /// Returns the names of the peers that accept the payload. In renderer versions before the
-    /// eighth, each name is followed by the description of the peer.
+    /// eighth, the description of each peer follows its name.
     pub fn answered_by(&self, version: RendererVersion) -> String {
         let peers = self.peers.iter().map(|peer| {
             if version >= RendererVersion::V8 { peer.name.clone() } else { peer.to_string() }
@@ -123,8 +123,8 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// Returns the vocabulary as it was in the given renderer version: without payload names that
-    /// this version does not mention, and with the descriptions and examples of this version.
+    /// Returns the vocabulary as the given renderer version shows it: without the payload names
+    /// that are newer than this version, and with its descriptions and examples.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -163,15 +163,15 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// Whether the payload goes to a peer or to the agent itself. Payloads with other recipients
-    /// cannot open a thread.
+    /// Whether the payload goes to a peer or to the agent itself. Only such a payload can open a
+    /// thread.
     pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload name whose example prompts use wherever they show a payload for another
-    /// thread: the first name that has an example and whose payload goes to the agent itself or to
-    /// a peer. Returns `None` if there is no such name.
+    /// Returns the payload name from which prompts take the example of a payload for another
+    /// thread: the first name with an example whose payload goes to the agent itself or to a peer.
+    /// Returns `None` if there is none.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
@@ -236,9 +236,8 @@ fn markup_in(name: &PayloadName, schemas: &Schemas) -> Vec<String> {
     names
 }
 
-/// Removes the declaration of the default namespace from the root element of an example. Returns
-/// the example unchanged if its root element declares no default namespace, or if the example
-/// declares other namespaces.
+/// Removes the declaration of the default namespace from the root element of an example. Changes
+/// nothing if the root element has none, or if the example declares other namespaces.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

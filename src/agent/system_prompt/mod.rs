@@ -9,9 +9,8 @@ pub use prompt_sections::PromptInput;
 
 use super::protocol::AgentProtocol;
 
-/// The environment that an agent's prompt describes: the operating system, the shell, the program
-/// version and the date. The process that runs the agent detects the environment. The record of
-/// each turn contains the environment of the turn.
+/// The environment that an agent's prompt describes, as detected by the process that runs the
+/// agent. The record of each turn contains the environment of the turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,
@@ -50,8 +49,8 @@ impl AgentEnvironment {
     }
 
     /// Writes the operating system, the shell, the program version and the date, each as a line
-    /// `NAME: VALUE`. Omits unknown values. If `date` is not set, writes the day of `began`, the
-    /// time at which the thread began.
+    /// `NAME: VALUE`. Omits unknown values. `began` is the time at which the thread began; its day
+    /// is written if `date` is `None`.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());
         let date = self.date.clone().or_else(day).unwrap_or_default();

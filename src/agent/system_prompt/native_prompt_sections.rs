@@ -12,9 +12,9 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. In renderer versions before the eighth, the section also lists
-/// the tools. In later versions it does not, because the tool definitions in the request already
-/// describe the tools.
+/// Explains how tools are called. Also lists the tools in renderer versions before the eighth.
+/// Later versions leave the list out, because the tool definitions in the request describe the
+/// tools.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
@@ -168,8 +168,7 @@ fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// Returns the opening words of the sentence that explains how to end the call. The words depend on
-/// the renderer version, and on whether the text of a turn can be the answer.
+/// Returns the opening words of the sentence that explains how to end the call.
 fn when_done(prompt: &PromptInput) -> &'static str {
     match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",

@@ -89,9 +89,9 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
     out
 }
 
-/// Lists the peers that accept calls of the agent, with their descriptions. The list is empty if no
-/// peer has a description. It is also empty in renderer versions before the eighth, which describe
-/// the peers beside each tool.
+/// Lists the peers that accept calls of the agent, with their descriptions. Returns an empty text
+/// if no peer has a description, and in renderer versions before the eighth, which describe the
+/// peers beside each tool.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());
@@ -274,9 +274,9 @@ fn form(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Tells the agent in which elements of its payloads special characters must be escaped: in those
-/// whose content is any XML. Writes nothing if there are no such elements. In all other elements,
-/// the agent writes special characters raw.
+/// Lists the elements of the agent's payloads in which special characters must be escaped: those
+/// whose content is any XML. Writes nothing if there are none. In all other elements, the agent
+/// writes special characters as they are.
 fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     let words = vocabulary.tools().chain(vocabulary.own()).chain(vocabulary.finals());
     let names: BTreeSet<&String> = words.flat_map(|word| &word.markup).collect();
@@ -310,8 +310,8 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// Writes how many actions a response may contain: `EXACTLY ONE` if `most` is at most 1, otherwise
-/// `AT MOST` this number. `word` is the noun for an action.
+/// Writes how many actions a response may contain. `most` is the maximum; 0 means 1. `word` is the
+/// noun for an action.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -356,8 +356,8 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// States how many actions one turn may contain: exactly one if `most` is at most 1, otherwise at
-/// most this number. `word` is the noun for an action.
+/// States how many actions one turn may contain. `most` is the maximum; 0 means 1. `word` is the
+/// noun for an action.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),
@@ -370,8 +370,8 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the end of a prompt section: the JSON Schema of the final report. Writes nothing if the
-/// config names no schema.
+/// Writes the JSON Schema of the final report, as the end of a prompt section. Writes nothing if
+/// the config names no schema.
 pub fn ends(out: &mut String, prompt: &PromptInput) {
     if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(
@@ -394,8 +394,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Fills the template of an example for a core payload. If the template needs another payload
-/// inside the core payload, uses an example from the agent's vocabulary.
+/// Returns the example of a core payload: `template`, with the example of a payload from the
+/// agent's vocabulary in place of `{own}`.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

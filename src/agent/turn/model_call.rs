@@ -35,7 +35,7 @@ pub trait TurnServices: Sync {
     /// Completes when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
-    /// Reports progress of the model's answer. The time-out of the attempt then starts anew.
+    /// Reports progress of the model's answer. This restarts the time-out of the attempt.
     fn progress(&self);
 
     /// Reports that the model call has entered a new state.
@@ -104,7 +104,7 @@ struct AdmittedRequests<'a, C> {
     count: AtomicU32,
 }
 
-/// Reporter of an answer's progress, which reports at most once per interval.
+/// Reports the progress of an answer, at most once per interval.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -116,8 +116,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk of an answer. Reports progress at most once per interval. The failure or
-    /// the restart of a request is no progress.
+    /// Handles one chunk of an answer. Reports progress if the interval has passed since the last
+    /// report, except for a chunk that states the failure or the restart of a request.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -128,8 +128,8 @@ impl ProgressReporter {
 }
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only while one chunk is added, and never across an await:
-    /// the task that admits requests also receives chunks, so it would block itself forever.
+    /// Locks the buffer. Hold the lock only to add one chunk, never across an await: the same task
+    /// admits requests and receives chunks, and would wait for itself forever.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,10 +140,10 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First reserves an upper bound, because this is faster than
-    /// counting the tokens. If the upper bound exceeds the budget, counts the tokens and reserves
-    /// their cost instead. Returns `None` if the pump has stopped. `own_form` is the request in the
-    /// form for the route's provider, if this form differs from the form of `self.request`.
+    /// Reserves the cost of a request. First reserves an upper bound, without counting the tokens.
+    /// If this exceeds the budget, counts the tokens and reserves their cost. Returns `None` if the
+    /// pump has stopped. `own_form` is the request in the form for the route's provider, if this
+    /// differs from `self.request`.
     async fn reserve(
         &self,
         route: RouteLimit,
@@ -192,8 +192,8 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
 }
 
 impl ModelAgent {
-    /// Renders the request of a turn in the form for `provider`. Returns `None` if `rendered` has
-    /// this form already: its request is for `provider`, or contains native calls only as XML.
+    /// Renders the request of a turn in the form for `provider`. Returns `None` if the request in
+    /// `rendered` fits as it is: it is for `provider`, or has native calls only as XML.
     pub(super) fn request_for(
         &self,
         rendered: &RenderedTurn,
@@ -309,8 +309,8 @@ impl ModelAgent {
     }
 
     /// Calls the model and returns its answer. If the provider rejects a request that contains
-    /// output of an earlier turn of the agent's open call, returns a turn without actions instead
-    /// of an error. This turn only gives feedback to the agent. Any other failure is an error.
+    /// earlier output of the agent in this call, returns a turn without actions, which only gives
+    /// feedback to the agent. Any other failure is an error.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
@@ -323,10 +323,9 @@ impl ModelAgent {
         }
     }
 
-    /// Handles a request that the provider rejected. If the request contains output of an earlier
-    /// turn of the agent's open call, returns a turn without actions, which gives feedback to the
-    /// agent. With this feedback, the agent's next request can differ. In any other case, the
-    /// attempt fails.
+    /// Handles a failed model call. If the provider rejected the request, and the request contains
+    /// earlier output of the agent in this call, returns a turn without actions. This turn gives
+    /// feedback to the agent, so that its next request can differ. Any other failure is an error.
     fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -1,10 +1,9 @@
 //! Recorded answers for the turns of a fork. If a turn of the fork has the same prompt as a turn of
 //! its source, the fork's turn gets the recorded answer, and no model is called.
 //!
-//! The digests of the two prompts are compared. Some texts always differ between a fork and its
-//! source: the id of the root thread, the nonces of slots, the ids and times of timers, and the
-//! environment with its date. Before the digest of the fork's prompt is computed, the texts of the
-//! source replace those of the fork.
+//! Prompts are compared by their digests. Some texts always differ between a fork and its source:
+//! the id of the root thread, the nonces of slots, the ids and times of timers, and the environment
+//! with its date. The texts of the source replace those of the fork before the digest is computed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// A turn in the source of a fork. Its recorded answer is used for a turn of the fork.
+/// A turn in the source of a fork, whose recorded answer a turn of the fork gets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// Id of the message that contains the turn's note.
@@ -42,14 +41,13 @@ pub(super) struct OwnNames {
     pub timers: Vec<TimerNames>,
 }
 
-/// Pairs of texts: one from a fork, and one from its source. Both texts of a pair identify the same
-/// thing, such as the root thread.
+/// Texts that differ between a fork and its source, although they identify the same thing, such as
+/// the root thread.
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Further pairs of texts that differ between the fork and its source: nonces of turns, and ids
-    /// and times of timers. The first text of each pair is from the fork. The ids of the root
-    /// threads are in `fork` and `source` instead.
+    /// Pairs of a text of the fork and the corresponding text of the source: nonces of turns, and
+    /// ids and times of timers.
     others: Vec<(String, String)>,
 }
 
@@ -70,9 +68,9 @@ impl ForkedNames {
         text
     }
 
-    /// Returns the message with each text of the fork replaced by its counterpart in the source.
-    /// Leaves opaque blocks unchanged: the provider has signed them, so they are the same in the
-    /// fork and in the source.
+    /// Returns the message with each text of the fork replaced by the corresponding text of the
+    /// source. Opaque blocks stay unchanged, because the provider has signed them, and a fork uses
+    /// the blocks of its source.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -143,9 +141,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs each nonce and timer of a fork with its counterpart in the source. Two nonces form a
-    /// pair if their turns have the same number. Timers are paired in the order in which they were
-    /// set.
+    /// Pairs each nonce and timer of a fork with its counterpart in the source: nonces by the
+    /// number of their turn, and timers by the order in which they were set.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -163,10 +160,9 @@ impl ModelAgent {
     }
 
     /// Computes the digests that the request of the fork's turn would have in the source: one for
-    /// the request in the form for the provider that answered `turn`, and one for the request in
-    /// the form for the agent's first route, which earlier versions of this program sent to every
-    /// provider. `turn` is the corresponding turn of the source. Returns no digest if the agent's
-    /// model lacks the route that answered `turn`.
+    /// the form of the provider that answered `turn`, the corresponding turn of the source, and one
+    /// for the form of the agent's first route, which earlier versions of this program sent to
+    /// every provider. Returns no digest if the agent's model lacks the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -203,8 +199,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of `turn`, a turn of the source, at no cost. Each id and nonce of
-/// the source in the answer is replaced by its counterpart in the fork.
+/// Returns the recorded answer of `turn`, a turn of the source, at no cost. The ids and nonces of
+/// the source in the answer are replaced by those of the fork.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

@@ -1,6 +1,5 @@
 //! Codec of the requests that an agent host sends to the pump during a delivery, and of the pump's
-//! responses. Each request and each response is one message. The host and the pump both use this
-//! codec.
+//! responses. Each is one message. The host and the pump both use this codec.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +14,8 @@ use super::header_names;
 /// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// Requests the delivery's thread from the byte `offset` on. The pump leaves out `known`, the
-    /// part of the thread that the host already has. `known` is `None` if the host has no part.
+    /// Requests the delivery's thread, without the part `known`, which the host already has. The
+    /// pump sends the encoded rest from the byte `offset` on.
     Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
@@ -24,8 +23,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host already has: everything up to `position`. When the pump
-/// sent this part, it also sent the digest `mark`. Only the pump can interpret the digest.
+/// The part of a thread that an agent host already has: everything up to `position`. `mark` is the
+/// digest that the pump sent with it, and that only the pump can interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -62,10 +61,10 @@ impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
     /// Status code of a refused reservation: a budget has too little left for it.
     pub const SPENT: u16 = 402;
-    /// Status code of a refused reservation: the model call has already sent all the requests that
-    /// it may send.
+    /// Status code of a refused reservation: the model call has already sent the maximum number of
+    /// requests.
     pub const EXHAUSTED: u16 = 429;
-    /// Status code for a part of an answer that does not directly follow the previous part.
+    /// Status code for a part of an answer that does not begin where the part before it ended.
     pub const OUT_OF_ORDER: u16 = 409;
     /// Status code for a request about an attempt that is unknown or no longer in flight.
     pub const GONE: u16 = 410;
@@ -125,7 +124,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads from two headers which part of a thread the agent host already has. Returns `None` if the
+/// Reads the [`ThreadMark`] in the headers of a request for a thread. Returns `None` if the agent
 /// host has no part of the thread.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
@@ -139,9 +138,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     Ok(Some(ThreadMark { position, mark }))
 }
 
-/// Returns the journal position and the digest of a [`ThreadMark`] from the headers of a thread
-/// request, or of the response to a thread request. Returns `None` if the position or the digest is
-/// missing.
+/// Returns the position and the digest of the [`ThreadMark`] in the headers of a request for a
+/// thread, or of the response to it. Returns `None` if one of them is missing.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;
@@ -180,8 +178,8 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request: JSON for a reservation, and nothing for other requests. A
-    /// request [`AgentRequest::Answer`] is sent with another body: a part of the agent's answer.
+    /// Returns the body of the request: JSON for a reservation, otherwise nothing. The sender of an
+    /// [`AgentRequest::Answer`] sends a part of the answer as the body instead.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();
@@ -249,8 +247,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     }
 }
 
-/// Whether the strings in a turn are within their size limits. The limits are necessary, because
-/// the pump records these strings completely.
+/// Whether the strings in a turn are short enough to be recorded completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));

@@ -1,17 +1,16 @@
-//! The leases that the replicas of one listener announce. Replicas may have different leases, for
-//! example while an operator changes `ORGANISM_BUS_LEASE` replica by replica.
+//! The leases that the replicas of one listener announce. Replicas may have different leases while
+//! an operator changes `ORGANISM_BUS_LEASE` in one replica after the other.
 
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// The largest lease that a replica has announced. This lease applies to each attempt for which no
-/// replica has sent a keep-alive yet, because any replica may have received such an attempt.
+/// The largest lease that a replica has announced. It applies to each attempt for which no replica
+/// has sent a keep-alive yet, because any replica may have received this attempt.
 ///
-/// An idle replica announces its lease only when it connects or is pinged. So the announcement of a
-/// smaller lease does not show that no replica uses the largest lease any more. The host therefore
-/// pings the replicas, and forgets the largest lease if no replica announces it in the time that
-/// follows.
+/// A replica that announces a smaller lease does not show that the others have a smaller one, too:
+/// an idle replica announces its lease only when it connects or is pinged. The host therefore pings
+/// the replicas, and forgets the largest lease if no replica announces it within some time.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,
@@ -44,8 +43,8 @@ impl AnnouncedLeases {
         }
     }
 
-    /// Ends the survey of the replicas' leases if its time has passed. Returns whether the host
-    /// must ping the replicas, which then announce their leases.
+    /// Ends the survey of the replicas' leases when its time has passed. Returns whether the host
+    /// must now ping the replicas for this survey.
     pub fn survey(&mut self, now: Instant) -> bool {
         let Some(survey) = &mut self.survey else { return false };
         if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {

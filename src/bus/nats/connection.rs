@@ -1,8 +1,7 @@
-//! The NATS connection that all listeners of an organism share. The connection has an OS thread of
-//! its own. On this OS thread, each listener's host also reads and checks the messages that arrive
-//! for the listener.
+//! The NATS connection that all listeners of an organism share. It has an OS thread of its own, on
+//! which the hosts also read and check the messages for their listeners.
 //!
-//! Outbound messages are queued until a flush. If each message were sent alone, each would wake the
+//! Outbound messages are queued until a flush. A message that is sent alone would wake the
 //! connection's thread and the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,17 +25,17 @@ pub struct NatsConnection {
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Whether a task is sending messages. Messages that are queued while the task runs are sent by
-    /// the same task, so no second task is started.
+    /// Whether a task is sending messages. This task also sends the messages that are queued
+    /// meanwhile, so no second task is started.
     is_sending: bool,
-    /// Senders whose receivers wait until all messages are sent. Dropping a sender ends the wait of
-    /// its receiver.
+    /// Senders, one for each caller that waits until all messages are sent. Dropping a sender ends
+    /// the wait of its receiver.
     waits: Vec<oneshot::Sender<()>>,
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. If the queue is empty, returns `None`, marks the sending
-    /// task as ended, and ends every wait in `waits`.
+    /// Takes the messages to send next. If there are none, returns `None`, notes that the sending
+    /// task ends, and ends all waits in `waits`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;
@@ -48,8 +47,7 @@ impl SendQueue {
         Some(std::mem::take(&mut self.messages))
     }
 
-    /// Returns a receiver that closes when the running send task ends. If no such task runs, the
-    /// receiver is closed from the beginning.
+    /// Returns a receiver that is closed as soon as no task is sending messages, perhaps at once.
     fn until_sent(&mut self) -> oneshot::Receiver<()> {
         let (wait, sent) = oneshot::channel();
         if self.is_sending {
@@ -65,8 +63,7 @@ pub(super) struct OutboundPublish {
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Callback for a message that could not be sent. Called with the reason, on the connection's
-    /// thread.
+    /// Called with the reason if the message could not be sent, on the connection's thread.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 

@@ -1,7 +1,6 @@
-//! Operations that NATS servers denied to this pump or to programs of a listener. The programs
-//! report operations that were denied to them (docs/PROTOCOL.md, section 12). All reports of one
-//! interval become one record, so that a program that reports without end does not fill the
-//! journal.
+//! Operations that NATS servers denied to this pump, or to programs of a listener, which report
+//! them (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
+//! program that reports without end does not fill the journal.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -9,8 +8,8 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 
-/// Unrecorded reports about denied operations. An interval begins with the first report. When the
-/// interval is over, all its reports are recorded together.
+/// Reports about denied operations that are not recorded yet. An interval begins with the first of
+/// them. At its end, they become one record.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
     /// Time of the first unrecorded report; `None` if there is no unrecorded report.
@@ -73,8 +72,8 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends the attempts whose deliveries NATS did not permit this pump to publish. Nothing else
-    /// would end these attempts, because no listener has received their deliveries.
+    /// Ends the attempts whose deliveries NATS did not permit this pump to publish. No listener has
+    /// received these deliveries, so nothing else would end the attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };

@@ -30,8 +30,8 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// Encodes a delivery. Leaves out the first `remembered` messages, because the receiver remembers
-/// them. If `remembered` is `None`, encodes all messages.
+/// Encodes a delivery without its first `remembered` messages, which the receiver remembers. If
+/// `remembered` is `None`, encodes all messages.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {
@@ -64,9 +64,9 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body of the NATS message is the payload alone, without a frame. This is the case for
-/// a delivery that contains only the request of its call. A request for a preview always has a
-/// frame, because the receiver recognizes it by the name of the frame.
+/// Whether the body of the NATS message is the payload alone, without a frame. True for a delivery
+/// that contains only the request of its call. A request for a preview always has a frame, because
+/// the name of the frame shows that it is such a request.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

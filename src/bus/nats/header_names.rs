@@ -36,18 +36,16 @@ pub const CONFIG: &str = "Organism-Config";
 
 /// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
-/// Header of one part of a thread or of an answer that is sent in several parts: offset in bytes at
-/// which this part begins.
+/// Header with the offset in bytes at which a part of a thread or of an answer begins.
 pub const OFFSET: &str = "Organism-Offset";
-/// Header with a journal position. In a request for a thread, the agent host already has the thread
-/// up to this position. In the response, the transferred part begins after this position.
+/// Header with a journal position. A request states up to where the agent host already has the
+/// thread. The response states after which position the sent part begins.
 pub const AFTER: &str = "Organism-After";
-/// Header of the response to a request for a thread: digest that identifies the thread up to the
-/// end of the transferred part. In its next request for the thread, the host sends this digest
-/// back, together with [`AFTER`].
+/// Header of the response to a request for a thread: digest of the thread up to the end of the sent
+/// part. The agent host returns the digest, together with [`AFTER`], in its next request for the
+/// thread.
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
-/// Header of one part of a thread or of an answer that is sent in several parts: size in bytes of
-/// all parts together.
+/// Header with the size in bytes of a whole thread or answer that is sent in parts.
 pub const SIZE: &str = "Organism-Size";
 
 /// Header of a keep-alive: states that the handler is running.
@@ -56,21 +54,21 @@ pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
-/// Header of a message with the state of a model call. If the header is present, the agent host
-/// also sends the text that models write, to each pump that requests this text.
+/// Header of a message with the state of a model call: the agent host also sends the text of models
+/// to the pumps that request it.
 pub const STREAMS: &str = "Organism-Streams";
-/// Header of a message with a piece of the text that a model writes. Names the part of the answer
-/// to which this piece belongs: `answer` or `reasoning`.
+/// Header of a message with a piece of the text that a model writes: the part of the answer to
+/// which the piece belongs, `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a message with a piece of a model's text: number of events that were lost before this
-/// piece.
+/// Header of a message with a piece of a model's text: number of live events before this piece that
+/// were lost.
 pub const LOST: &str = "Organism-Lost";
-/// Header of a request for the text that models write: token of the requesting pump. The pump's
-/// reply subjects contain the same token.
+/// Header of a request for the text that models write: the token that the requesting pump uses in
+/// its reply subjects.
 pub const LIVE: &str = "Organism-Live";
 
-/// Header of an answer: the NATS subject to which the pump publishes the next delivery of the call.
-/// The replica that answered listens on this subject, and remembers the messages of the call.
+/// Header of an answer: NATS subject for the next delivery of the call. The replica that answered
+/// listens on this subject, and remembers the messages of the call.
 pub const REMEMBERS: &str = "Organism-Remembers";
 
 /// Header of an error response: description of the error. The name of the header comes from the

@@ -32,8 +32,8 @@ use super::{Error, Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Token of this pump in the reply subjects of its attempts. The token separates these attempts
-    /// from the attempts of other pumps.
+    /// Token that separates this pump's attempts from those of other pumps. It is a part of the
+    /// attempts' reply subjects.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -45,22 +45,20 @@ pub(super) struct NatsShared {
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether the host must publish a probe, because the listener is reachable again. Replicas
-    /// respond to the probe with their lease.
+    /// Whether the host must publish a probe, to which replicas respond with their lease. This is
+    /// so after the listener has become reachable again.
     is_probe_due: AtomicBool,
-    /// Number of attempts whose end is not yet reported to the sink, although the in-flight table
-    /// no longer contains them.
+    /// Number of attempts that were removed from the in-flight table, but whose end is not reported
+    /// to the sink yet.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     pub(super) strays: AtomicU64,
-    /// Reports of denied operations. While the host runs, only the connection's thread locks these
-    /// reports.
+    /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
-    /// Number of keep-alives with an unreadable lease. Used to limit the log lines about such
-    /// keep-alives.
+    /// Number of keep-alives with an unreadable lease, to limit the log lines about them.
     bad_leases: AtomicU64,
-    /// Number of requests whose reply subject is no inbox of the agent. Used to limit the log lines
-    /// about such requests.
+    /// Number of requests whose reply subject is no inbox of the agent, to limit the log lines
+    /// about them.
     refused_requests: AtomicU64,
     /// Attempts of an agent on another machine, with their state; `None` for other listeners.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
@@ -68,8 +66,8 @@ pub(super) struct NatsShared {
     pub memory: ReplicaMemory,
 }
 
-/// Guard for an attempt that has ended: the in-flight table no longer contains the attempt, but the
-/// sink does not have its result yet. While the guard exists, the host does not count as idle.
+/// Guard for an attempt that was removed from the in-flight table, but whose result the sink does
+/// not have yet. While the guard exists, the host does not count as idle.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -176,9 +174,9 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps this host from counting as idle until the returned guard is dropped. The caller must
-    /// take the guard before it removes an entry from the in-flight table. Otherwise a drain could
-    /// end before the result of the attempt is reported.
+    /// Returns a guard that keeps this host from counting as idle. The caller must take the guard
+    /// before it removes an attempt from the in-flight table, so that a drain does not end before
+    /// the result of the attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -200,8 +198,8 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of the connection that will send the next published message. While
-    /// disconnected, this is the number of the next connection.
+    /// Returns the number of the connection that will send the next published message: the current
+    /// one or, while disconnected, the next one.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
@@ -224,10 +222,10 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table. If `recalled` is set, sends the
-    /// delivery to the replica that remembers the messages of the call. Otherwise sends it to the
-    /// queue group of all replicas or, if it requests a preview, to the queue group of the replicas
-    /// that support previews.
+    /// Publishes a delivery whose token is in the in-flight table, to one of three subjects:
+    /// - If `recalled` is set, that of the replica that remembers the messages of the call.
+    /// - For a request for a preview, that of the queue group of replicas that support previews.
+    /// - Otherwise, that of the queue group of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -290,8 +288,8 @@ impl NatsShared {
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
-    /// Refuses new deliveries. Returns when no delivery is in flight. After `patience`, gives up
-    /// those that are still in flight.
+    /// Refuses new deliveries, and waits until no delivery is in flight. Gives up those that are
+    /// still in flight after `patience`.
     pub async fn drain(self: &Arc<Self>, patience: Duration) {
         self.in_flight().drain();
         if timeout(patience, self.idle()).await.is_err() {
@@ -568,8 +566,8 @@ impl NatsShared {
         }
     }
 
-    /// Counts a request whose reply subject is no inbox of the agent. A sender may send many such
-    /// requests, so the request is logged only if the new count is a power of two.
+    /// Counts a request whose reply subject is no inbox of the agent. Logs it only if the count is
+    /// a power of two, because a sender may send many such requests.
     pub(super) fn count_refused_request(&self, inbox: &str) {
         let count = self.refused_requests.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

@@ -1,10 +1,9 @@
-//! The in-flight table of one listener. The table contains each attempt under its token, until the
-//! attempt ends. The caller passes the current time to each method, so that the table does not
-//! depend on the clock.
+//! The in-flight table of one listener: the attempts in flight, by token. The caller passes the
+//! current time to each method, so that the table does not depend on the clock.
 //!
-//! Replicas that announce a lease renew this lease while they handle a delivery. After the first
-//! renewal, a replica that stops renewing its lease counts as gone. Before the first renewal, only
-//! the call's time-out ends the attempt.
+//! Replicas that announce a lease renew it while they handle a delivery. A replica that has renewed
+//! its lease for an attempt, and then stops, counts as gone. Before the first renewal, only the
+//! call's time-out ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -69,27 +68,24 @@ struct GivenUpAttempt {
     strays: u32,
 }
 
-/// The form in which a delivery was published, and the messages that the replica will remember
-/// after its answer.
+/// The way in which a delivery was published, and the messages that the replica remembers
+/// afterwards.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// The messages of the call that the replica remembers after its answer to this attempt: their
-    /// number, and the id of the last one. `None` if the attempt does not affect the replica's
-    /// memory.
+    /// The messages of the call that the replica remembers after its answer. `None` if the attempt
+    /// does not change the replica's memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only its new messages were published; otherwise `None`. If the
-    /// published part does not reach the replica that has the earlier messages, the host publishes
-    /// the complete delivery.
+    /// The complete delivery, if only its new messages were published. The host publishes the
+    /// complete one if these do not reach the replica that has the earlier messages.
     pub partial: Option<Box<Delivery>>,
 }
 
-/// An attempt whose delivery was published with only its new messages. No handler has begun the
-/// delivery.
+/// An attempt whose delivery was published with only its new messages, and begun by no handler.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
-    /// The attempt is open. The contained delivery has all messages and must be published now.
+    /// The attempt is open. This delivery, which has all messages, must be published now.
     Open(Box<Delivery>),
-    /// The attempt was cancelled before a handler began the delivery, so the attempt has ended.
+    /// The attempt was cancelled, and so has ended, because no handler has begun the delivery.
     Cancelled(AttemptKey),
 }
 
@@ -103,14 +99,14 @@ pub(super) enum EndedAttempt {
     Unknown,
 }
 
-/// Decision about an answer that names another attempt than the one on whose subject it arrived.
+/// Decision about an answer on the subject of one attempt that names another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrayVerdict {
     /// Report the answer to the sink.
     Report,
-    /// Report the answer and the failure of this attempt, which was taken from the table.
+    /// Report the answer, and report this attempt as failed. It was removed from the table.
     EndAttempt(AttemptKey),
-    /// Do nothing: enough such answers were reported.
+    /// Do nothing, because enough such answers were reported.
     Ignore,
 }
 
@@ -137,8 +133,8 @@ impl InFlightTable {
         }
     }
 
-    /// Sets whether a cancelled attempt stays in flight for as long as its replica renews the
-    /// lease. A renewal shows that the handler still runs.
+    /// Sets whether a cancelled attempt stays in flight while its replica renews the lease, which
+    /// shows that the handler still runs.
     pub fn waiting_for_end(mut self, waits_for_end: bool) -> Self {
         self.waits_for_end = waits_for_end;
         self
@@ -200,9 +196,9 @@ impl InFlightTable {
         }
     }
 
-    /// Counts an answer that arrived on the subject of the attempt `token` and names another
-    /// attempt. The third such answer ends the attempt: its replica is faulty, and each report of a
-    /// stray answer becomes a record.
+    /// Counts an answer on the subject of the attempt `token` that names another attempt. The third
+    /// such answer ends the attempt, because its replica is faulty, and each report becomes a
+    /// record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;
@@ -233,8 +229,8 @@ impl InFlightTable {
         }
     }
 
-    /// Records a heartbeat, which is also a sign of life of the replica. Returns the attempt to
-    /// which the heartbeat belongs, or `None` if this attempt is not in flight.
+    /// Records a heartbeat, which is also a sign of life of the replica. Returns the attempt of the
+    /// heartbeat, or `None` if this attempt is not in flight.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
@@ -256,11 +252,10 @@ impl InFlightTable {
         }
     }
 
-    /// Records the lease that a replica announced; `None` if the announcement contains no lease.
-    /// Grants the largest announced lease, from `now` on, to each attempt without a lease. An
-    /// attempt whose replica has sent no keep-alive may be at any replica. If such an attempt has a
-    /// lease that is shorter than the largest lease, it gets the largest lease, counted from the
-    /// publication of the attempt.
+    /// Records the lease that a replica announced; `None` if the announcement contains none. Each
+    /// attempt without a lease gets the largest announced lease, from `now` on. An attempt without
+    /// a keep-alive may be at any replica. If its lease is shorter than the largest one, it gets
+    /// the largest one, counted from its publication.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
         self.leases.announce(lease, now);
@@ -275,8 +270,8 @@ impl InFlightTable {
         }
     }
 
-    /// Returns whether the host must ping the listener's replicas, so that they announce their
-    /// leases again. Forgets a lease that no replica announced after the previous ping.
+    /// Returns whether the host must now ping the replicas, so that they announce their leases
+    /// again. Forgets the largest lease if no replica announced it after the previous ping.
     pub fn survey_leases(&mut self, now: Instant) -> bool {
         self.leases.survey(now)
     }
@@ -287,8 +282,8 @@ impl InFlightTable {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and the number of the attempt with this token. Returns `None` unless the
-    /// attempt is in flight, or was given up but may still be answered.
+    /// Returns the call and the number of the attempt with this token, if the attempt is in flight,
+    /// or was given up but may still be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|given_up| given_up.token == token);
         self.holder(token).or_else(|| given_up().map(|given_up| given_up.key))
@@ -346,16 +341,14 @@ impl InFlightTable {
         }
     }
 
-    /// Returns which messages of the call the replica will remember after its answer to the attempt
-    /// `token`: their number, and the id of the last one. Returns `None` if the attempt does not
-    /// affect the replica's memory, or is not in flight.
+    /// Returns the messages that the replica remembers after its answer to the attempt `token`.
+    /// Returns `None` if the attempt does not change the replica's memory, or is not in flight.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery a permission error may have stopped. This is possible if
-    /// the delivery was published in the period `published`, with only its new messages, and no
-    /// replica has acknowledged it.
+    /// Returns the attempts whose delivery a permission error may have stopped: those published in
+    /// the period `published` with only their new messages, and acknowledged by no replica.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -364,10 +357,9 @@ impl InFlightTable {
     }
 
     /// Takes the complete delivery of an attempt that was published with only its new messages.
-    /// Returns [`PartialDelivery::Open`] with this delivery. The caller must then publish it on the
-    /// connection with the number `connection`. If the attempt was cancelled, removes the attempt
-    /// and returns [`PartialDelivery::Cancelled`]. Returns `None` if the complete delivery was
-    /// already published, or if the attempt is not in flight.
+    /// Returns it as [`PartialDelivery::Open`], and the caller must publish it on the connection
+    /// with the number `connection`. Removes a cancelled attempt instead, and returns
+    /// [`PartialDelivery::Cancelled`]. Returns `None` if there is no such attempt or delivery.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -397,9 +389,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts whose publication the servers denied. These are the
-    /// attempts that were published at or after `since` and that no replica has acknowledged.
-    /// Earlier attempts stay, because they may have reached a replica.
+    /// Removes and returns the attempts whose publication the servers denied: those that were
+    /// published at or after `since`, and that no replica has acknowledged. Attempts that were
+    /// published before `since` may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -407,11 +399,10 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Gives up attempts that will get no answer, and returns each with the reason. There are three
-    /// reasons: the attempt was cancelled and its deadline has passed; its replica has stopped
-    /// renewing the lease; or it has no lease, and the connection on which it was published has
-    /// broken. `connection` is the number of the current connection. While disconnected,
-    /// `connection` is `None`, and no attempt is given up.
+    /// Gives up attempts that will get no answer, and returns each with the reason: its
+    /// cancellation deadline has passed, its replica has stopped renewing the lease, or it has no
+    /// lease and was published on a connection that has broken. `connection` is the number of the
+    /// current connection. If it is `None`, gives up no attempt.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,
@@ -448,8 +439,8 @@ impl InFlightTable {
 }
 
 impl InFlightTable {
-    /// Returns the cancelled attempts that still run after their deadline. Returns each attempt
-    /// only once, so that it is reported only once.
+    /// Returns the cancelled attempts that still run after their deadline. Each call returns only
+    /// attempts that no call before it has returned.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self
             .attempts

@@ -1,7 +1,6 @@
 //! The live channel for agents on other machines (docs/PROTOCOL.md, section 13). It shows people
-//! the states of model calls, and the text that models write. While an operator reads such text at
-//! a pump, the pump repeatedly requests it from the agents' hosts. A host sends text only to pumps
-//! with a recent request.
+//! the states of model calls, and the text that models write. A pump requests the text repeatedly
+//! while an operator reads it, and a host sends text only to pumps with a recent request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +28,8 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests the text that models write from every host of the agent. Repeats the request for as
-    /// long as an operator reads such text at this pump.
+    /// Requests the text that models write from every host of the agent, again and again while an
+    /// operator reads such text at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
         while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
@@ -50,8 +49,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call, which an agent host has reported, to the live channel and
-    /// to the sink. Drops the state if the attempt with `token` is not in flight.
+    /// Passes the state of a model call to the live channel and to the sink, as an agent host has
+    /// reported it. Does nothing if the attempt with `token` is not in flight.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -67,9 +66,8 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes a piece of a model's text from `message` to the live channel. If the attempt with
-    /// `token` is not in flight, drops the text instead. Returns whether `message` contains such
-    /// text.
+    /// Returns whether `message` contains a piece of a model's text. If so, passes this text to the
+    /// live channel, unless the attempt with `token` is not in flight.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -97,20 +95,18 @@ impl NatsShared {
     }
 }
 
-/// The live events of an agent host, which are states and text of model calls, and the pumps that
-/// requested the text.
+/// The states and texts of model calls at an agent host, and the pumps that requested the texts.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
     /// Pumps that requested the text of models, with the relay that sends it to these pumps. Never
     /// locked across an await.
     watchers: Mutex<TextWatchers>,
-    /// For each running model call: the state that was reported last, and the reply subject to
+    /// For each running model call, the state that was reported last, and the reply subject to
     /// which it was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events whose loss was not reported to a pump yet. The lock of this number
-    /// also serves another purpose: it is held while events are taken from the queue and published,
-    /// so that the events keep their order.
+    /// Number of lost events that were not reported to a pump yet. The lock is also held while
+    /// events are taken from the queue and published, so that they keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -119,8 +115,7 @@ struct TextWatchers {
     /// Time at which each pump last requested the text of models. The key is the token of the pump
     /// in the reply subjects of its deliveries.
     pumps: HashMap<String, Instant>,
-    /// The running relay, which sends live events of this agent host to pumps. `None` if no pump
-    /// has recently requested the text of models.
+    /// The running relay to the pumps that requested the text of models; `None` if there is none.
     relay: Option<Arc<LiveRelay>>,
 }
 
@@ -131,13 +126,13 @@ impl TextWatchers {
     }
 }
 
-/// A host's subscription to its own live events. A task sends these events to the pumps that
+/// A subscription of an agent host to its own live events, which a task sends to the pumps that
 /// requested the text of models.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which this relay started. A state that a model call entered before this time may
-    /// already have been sent to the pump without the relay.
+    /// Time at which this relay started. States from before this time may have been sent to the
+    /// pump without the relay.
     opened: Time,
 }
 
@@ -150,8 +145,8 @@ impl HostTexts {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a relay runs. A running relay sends all events to the pumps, so states of model
-    /// calls need not be sent directly.
+    /// Whether a relay runs. It sends all events to the pumps, so states of model calls need not be
+    /// sent directly.
     pub fn is_relaying(&self) -> bool {
         self.watchers().relay.is_some()
     }
@@ -164,9 +159,8 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Records that `pump` requested the text of models. If no relay runs, returns a new relay. The
-    /// caller must then start the task that sends the relay's events. If a relay runs, returns
-    /// `None`.
+    /// Records that `pump` requested the text of models. If no relay runs, returns a new one, and
+    /// the caller must start the task that sends its events.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -187,10 +181,9 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
-    /// end, or `None` if the relay continues. States of model calls from before the end may still
-    /// be in the relay's queue, and the caller must report them. Later states are reported without
-    /// the relay.
+    /// Ends the relay, and returns the time of its end, if no pump has requested the text of models
+    /// recently. Otherwise returns `None`. The caller must report the states from before the end
+    /// that are still in the relay's queue.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -202,15 +195,15 @@ impl HostTexts {
         Some(Time::now())
     }
 
-    /// Whether `state` was the last state of this attempt that was sent to the subject `reply`.
+    /// Whether the last report about this attempt was `state`, sent to the subject `reply`.
     fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
         let reported = self.reported();
         let last = reported.get(&(source.call, source.attempt));
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Records that a state of an attempt was reported. Also removes the entries of attempts for
-    /// which `is_held` returns false, because this host no longer handles them.
+    /// Records that a state of an attempt was reported. Also forgets the attempts that this host no
+    /// longer handles, for which `is_held` returns false.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -230,8 +223,7 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Returns whether `message` requests the text of models. If it does, records which pump sent
-    /// it.
+    /// Returns whether `message` requests the text of models. If so, records which pump sent it.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -243,8 +235,8 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that requested the text of models. Returns when the last such
-    /// request is no longer recent.
+    /// Sends events to the pumps that requested the text of models, until no such request is
+    /// recent.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
@@ -294,9 +286,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Does nothing if the model call
-    /// entered this state before the relay started, and the pump already got a report of this
-    /// state.
+    /// Reports a state of a model call to the pump of its attempt. Does nothing if the state is
+    /// from before the start of the relay, and was already reported to this pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,
@@ -334,8 +325,7 @@ impl RemoteSink {
     }
 
     /// Returns the subject and the headers of a message that reports a state to the attempt's pump,
-    /// and records the state as reported. Returns `None` if this host no longer handles the
-    /// attempt.
+    /// and notes that it is reported. Returns `None` if this host no longer handles the attempt.
     pub(super) fn state_message(
         &self,
         source: &LiveSource,

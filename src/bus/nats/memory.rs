@@ -1,8 +1,8 @@
 //! Remembers which replica has the earlier messages of a call. The next delivery of the call goes
 //! to this replica, and contains only the new messages (docs/PROTOCOL.md, section 12).
 //!
-//! Such a delivery is published on the replica's own subject. On the subject of the queue group, a
-//! replica without the earlier messages could take the delivery.
+//! Such a delivery is published on a subject of this replica alone, because another replica of the
+//! queue group could not handle it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -23,9 +23,8 @@ use super::tokens::AttemptToken;
 /// The calls of one listener that have messages in the memory of a replica.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Calls with messages in the memory of a replica. An answer adds an entry for its call, and
-    /// the next delivery of the call removes the entry. Locked, because one OS thread handles
-    /// answers and another OS thread publishes deliveries.
+    /// Calls whose messages a replica remembers. An answer adds the entry of its call, and the next
+    /// delivery removes it. Locked, because answers and deliveries are handled on two OS threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
     /// The last permission error for a delivery to a replica. It has its own lock, so that reading
     /// permission errors does not delay answers.
@@ -37,30 +36,29 @@ pub(super) struct ReplicaMemory {
 struct ReplicaDenial {
     /// Time up to which permission errors have been read.
     known_until: Instant,
-    /// Number of the connection on which the last permission error occurred; `None` if there was no
-    /// error. Each reconnect begins a connection with a higher number.
+    /// Number of the connection on which the last permission error occurred; `None` if there was
+    /// none. Each reconnect begins a connection with a higher number.
     connection: Option<u64>,
 }
 
 impl ReplicaDenial {
     /// Whether the last permission error still holds on the connection with the number
-    /// `connection`. While the error holds, the pump publishes nothing to the subjects of replicas.
+    /// `connection`. If so, the pump publishes nothing to the subjects of replicas.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Subject of a replica that remembers messages of a call, and the number of messages that it
-/// remembers. A delivery on this subject omits the remembered messages.
+/// Subject of a replica that remembers messages of a call, and the number of these messages. A
+/// delivery on this subject omits them.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
 }
 
 impl ReplicaMemory {
-    /// Makes a [`ReplicaMemory`] without calls. The pump will read only those permission errors of
-    /// the NATS servers that occur after `now`.
+    /// Makes a [`ReplicaMemory`] without calls. Permission errors from before `now` are ignored.
     pub fn new(now: Instant) -> Self {
         let denial = ReplicaDenial { known_until: now, connection: None };
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
@@ -74,9 +72,9 @@ impl ReplicaMemory {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the entry for the delivery's call, and returns the subject of the replica that
-    /// remembers the call's messages. Returns `None` if the delivery must be sent with all
-    /// messages. This is always so for a retry, because the first delivery has removed the entry.
+    /// Removes the entry for the delivery's call, and returns the replica that remembers the call's
+    /// messages. Returns `None` if the delivery must be sent with all messages. This is so for
+    /// every retry, because the first attempt has removed the entry.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -90,9 +88,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that an answer names for the next delivery of its call. `headers` are the
-/// headers of the answer. Returns `None` if they name no subject, or a subject that is no inbox of
-/// the listener: the pump must not publish deliveries to any other subject.
+/// Returns the subject that the headers of an answer name for the next delivery of its call.
+/// Returns `None` if there is none, or if it is no inbox of the listener, because the pump must not
+/// publish deliveries to other subjects.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -106,8 +104,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Describes a delivery for the in-flight table. If `is_partial` is true, only the new messages
-    /// of the delivery are published, otherwise all its messages.
+    /// Describes a delivery for the in-flight table. `is_partial` states whether only its new
+    /// messages are published.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -135,11 +133,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery again, with all its messages. Necessary if the delivery was published
-    /// with only its new messages, but did not reach the replica that remembers the earlier
-    /// messages. The attempt stays the same, because no handler has begun to work on the delivery.
-    /// If the attempt was cancelled, ends the attempt instead. Returns false if the delivery was
-    /// already published with all its messages.
+    /// Publishes a delivery again, with all its messages, if it was published with only its new
+    /// ones and did not reach the replica that remembers the others. The attempt stays the same,
+    /// because no handler has begun the delivery. If it was cancelled, ends it instead. Returns
+    /// false if the delivery was already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -160,17 +157,17 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica's report that it lacks earlier messages of a call. Usually publishes the
-    /// delivery again with all its messages, and returns `None`. If the delivery already had all
-    /// its messages, the report is wrong, and this function returns a failure of the attempt.
+    /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
+    /// again with all its messages. If it already had all of them, returns a failure of the
+    /// attempt, because the report is wrong.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
     /// Publishes deliveries again, with all their messages, if the servers did not permit their
-    /// publication on the subject of a replica. The servers report a denied publication only as a
-    /// permission error of the connection, so this function reads these errors.
+    /// publication on the subject of a replica. The servers report this only as a permission error
+    /// of the connection.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

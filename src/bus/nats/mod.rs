@@ -1,9 +1,9 @@
 //! Listeners on NATS: programs on any machine that form a queue group and answer deliveries on the
 //! listener's subject (docs/PROTOCOL.md, section 12).
 //!
-//! Listeners need core NATS only. The subject of an answer names the listener, and the servers'
-//! permissions enforce this name. An unguessable token in the subject names the attempt. The module
-//! `in_flight` is the table of attempts, and the module `host` drives this table.
+//! Listeners need core NATS only. The subject of an answer contains the name of the listener, which
+//! the servers' permissions enforce, and an unguessable token of the attempt. The module
+//! `in_flight` is the table of attempts, and the module `host` uses it.
 //!
 //! Agents on other machines are connected the same way (section 13): `agent_host` is the side of
 //! the agent, and `remote_agents` is the side of the pump.
@@ -57,7 +57,7 @@ pub struct Options {
     /// Maximum time from the cancellation of an attempt to its end.
     pub cancel_grace: Duration,
     /// Whether a cancelled attempt stays in flight while its replica renews the lease. True for
-    /// listeners that must get one delivery at a time.
+    /// listeners that must get only one delivery at a time.
     pub waits_for_end: bool,
     /// Maximum time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
@@ -120,8 +120,8 @@ impl std::fmt::Debug for NatsHost {
 
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
-    /// if the listener has no replica, because replicas may start later. As long as the listener
-    /// has no replica, the host reports this by [`Sink::left`] and in the result of each delivery.
+    /// if the listener has no replica. As long as this is so, the host reports it by [`Sink::left`]
+    /// and in the result of each delivery.
     ///
     /// # Errors
     ///
@@ -156,9 +156,8 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// Whether this host, which sends deliveries over NATS, reads the journal. True for a remote
-    /// agent: the process that runs the agent cannot read the journal, so this host reads the
-    /// agent's threads and sends them to that process.
+    /// Whether this host reads the journal. True for an agent on another machine, which cannot read
+    /// the journal itself: this host reads the agent's threads and sends them.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

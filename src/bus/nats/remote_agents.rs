@@ -1,8 +1,8 @@
 //! The pump's side of an agent on another machine. This module answers the requests that the agent
 //! host sends during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names an open attempt by its token, and names no thread. So a request can only read
-//! the thread of its attempt, and only up to the position of the delivery.
+//! A request names an attempt by its token, and no thread. So it can only read the thread of this
+//! attempt, up to the position of the delivery.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,13 +45,13 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which this part begins. This is the position up to which the agent host
-    /// already has the thread. If the pump does not recognize the records that the host has, this
-    /// position is 0, and the part begins at the start of the thread.
+    /// Position after which this part begins: the end of the records that the agent host already
+    /// has. If the pump does not recognize them, this is 0, and the part is the thread from its
+    /// start.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Digest that identifies the thread up to the end of the part. The agent host sends this
-    /// digest with its next request for the thread.
+    /// Digest of the thread up to the end of the part. The agent host sends this digest with its
+    /// next request for the thread.
     pub mark: Digest,
 }
 
@@ -105,8 +105,8 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host already has, and the encoded rest of the thread. The
-    /// rest is empty until the host has requested it.
+    /// The part of the thread that the host already has, and the rest in encoded form, which is
+    /// empty until the host requests it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The bytes of the answer that have arrived so far.
     answer: Vec<u8>,
@@ -131,8 +131,8 @@ impl RemoteAgentAttempts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an attempt that is about to be published, and encodes its delivery. The encoded
-    /// delivery contains no messages, because the agent host requests the thread instead.
+    /// Adds an attempt that is about to be published, and encodes its delivery, without messages:
+    /// the agent host requests the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -150,8 +150,8 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. For an attempt
-    /// that was given up, drops the encoded thread. If no further part of the attempt's answer has
-    /// arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], also drops the received parts.
+    /// that was given up, drops the encoded thread, and drops the received parts of the answer if
+    /// none has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -202,7 +202,7 @@ impl RemoteAgentAttempts {
 
 impl NatsShared {
     /// Handles a request of an agent host. `at` is the attempt's token in the subject of the
-    /// request, if the subject contains one. The attempt with this token may be unknown.
+    /// request, if there is one. The attempt with this token may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -290,9 +290,9 @@ impl NatsShared {
         self.wire.send();
     }
 
-    /// Returns a response with a part of the thread of an open attempt. The part begins at the byte
-    /// `offset` of the encoded thread. `known` is the part of the thread that the agent host
-    /// already has; the encoded thread leaves it out.
+    /// Returns a response with the part of an open attempt's thread that begins at the byte
+    /// `offset` of the encoded thread. The encoded thread leaves out `known`, the part that the
+    /// agent host already has.
     async fn page(
         &self,
         remote_agents: &RemoteAgentAttempts,

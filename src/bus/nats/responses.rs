@@ -24,7 +24,7 @@ pub(super) enum ListenerResponse {
     Named(NamedAttempt, Result<Outcome, AttemptFailure>),
     /// The replica lacks messages that it should remember from earlier deliveries.
     MissingMemory(NamedAttempt),
-    /// A message that cannot be decoded, such as a keep-alive without a valid duration.
+    /// The message cannot be decoded. An example is a keep-alive without a valid duration.
     Unreadable,
 }
 
@@ -88,9 +88,9 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 }
 
 /// Maps an error code of a listener to a failure. A 4xx code is final, as in HTTP; any other code
-/// allows a retry. The codes 413 and 422 come from a kit that cannot send the answer of a handler.
-/// They become [`AttemptFailure::Garbage`], as on pipes, and not [`AttemptFailure::Refused`],
-/// because the handler has already acted.
+/// allows a retry. With 413 or 422, a kit states that it cannot send the answer of a handler. The
+/// handler has already acted then, so these codes become [`AttemptFailure::Garbage`], not
+/// [`AttemptFailure::Refused`].
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {

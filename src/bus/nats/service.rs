@@ -55,9 +55,8 @@ impl Service {
         }
     }
 
-    /// Returns three subjects for each kind of discovery request: one for requests to all services,
-    /// one for requests to the services with this name, and one for requests to the service with
-    /// this id.
+    /// Returns three subjects for each kind of discovery request: to all services, to the services
+    /// with this name, and to the service with this id.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

@@ -1,7 +1,6 @@
-//! Stray answers. There are two kinds: answers that arrive on the subject of one attempt and name
-//! another attempt, and answers on a subject that belongs to no attempt. The pump records answers
-//! of the first kind, up to a limit for each attempt, so that a replica that repeats its answers
-//! cannot fill the journal.
+//! Stray answers: answers on the subject of one attempt that name another attempt, and answers on a
+//! subject that belongs to no attempt. The pump records answers of the first kind, up to a limit
+//! for each attempt, so that a replica that repeats its answers cannot fill the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +15,9 @@ use crate::limits;
 use crate::nats::Message;
 
 impl NatsShared {
-    /// Checks that an answer names the attempt on whose subject it arrived, and returns the answer.
-    /// If the answer names another attempt, reports the answer to the sink as a stray answer and
-    /// returns `None`. The third stray answer also ends the attempt as crashed, if the attempt is
-    /// still in flight. Further stray answers are ignored. `bytes` is the size of the answer.
+    /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise reports a
+    /// stray answer to the sink, and returns `None`. The third stray answer also ends the attempt
+    /// as crashed, and further ones are ignored. `bytes` is the size of the answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -69,8 +67,8 @@ impl NatsShared {
         None
     }
 
-    /// Counts an answer that matches no attempt or repeats an earlier answer. There may be many
-    /// such answers, so the answer is logged only if the new count is a power of two.
+    /// Counts an answer that matches no attempt or repeats an earlier answer. Logs it only if the
+    /// count is a power of two, because there may be many.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

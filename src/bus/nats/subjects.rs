@@ -45,9 +45,8 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Returns the wildcard subject that covers all subjects on which the listener answers to one
-    /// pump. `host` is the token of this pump. Every pump has its own token, so that it receives no
-    /// answers for other pumps.
+    /// Returns the wildcard subject of all the listener's answers to one pump. `host` is the token
+    /// of this pump in the subjects, so that it receives no answers for other pumps.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -75,9 +74,8 @@ impl ListenerSubjects {
     }
 
     /// Returns the subject of requests for previews. Only replicas that support previews subscribe
-    /// to this subject, as a queue group with the listener's name. Other deliveries use another
-    /// subject. Without this separation, a program without previews would mistake a request for a
-    /// preview for a call, and carry out the call.
+    /// to it, as a queue group with the listener's name. On the subject of other deliveries, a
+    /// program without previews would mistake such a request for a call, and carry out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -87,9 +85,9 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a discovery request with the reply subject `reply` may be answered. False if the
-    /// request comes from another organism, a separate system on the same NATS servers. That
-    /// organism may have a listener of the same name, and would mistake this listener for its own.
+    /// Whether a discovery request with the reply subject `reply` may be answered. False for a
+    /// request of another organism on the same NATS servers: it may have a listener of the same
+    /// name, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }
@@ -104,8 +102,8 @@ impl ListenerSubjects {
     }
 }
 
-/// Meaning of the subject of a message. The subject states whether the message concerns the whole
-/// listener, operations that the servers denied to the listener, or one attempt.
+/// Scope of a message, as its subject states it: the listener itself, operations that the servers
+/// denied to it, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -27,10 +27,10 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// The child's entry in the register of child processes. While the entry exists,
-    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. Rust
-    /// drops fields in the order of their declaration, so this field is declared after `process`
-    /// and outlives it.
+    /// The child's entry in the register of child processes. While it exists,
+    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. The
+    /// field stands after `process`, because Rust drops fields in the order of their declaration
+    /// and the entry must be dropped last.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -132,10 +132,10 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child process whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the
-    /// child to exit. If the child does not exit in this time, sends SIGTERM to its process group
-    /// and waits for the same time again. At the end, always kills the processes of the group that
-    /// still run. Returns a description of the child's end, as [`Self::gone`] does.
+    /// Ends a child whose standard input is closed. If the child does not exit within
+    /// [`limits::EXIT_GRACE`], sends SIGTERM to its process group, and waits for the same time
+    /// again. Then kills all processes of the group that still run. Returns a description of the
+    /// child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;
@@ -168,7 +168,7 @@ impl Child {
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// Waits at most `patience` for the child to exit. Then kills all processes of the child's
+    /// Waits at most `patience` for the child's exit, and then kills all processes of the child's
     /// process group that still run. Returns a description of the child's end, with the last line
     /// of its standard error, if any.
     pub async fn gone(&mut self, patience: Duration) -> String {
@@ -199,9 +199,9 @@ impl Child {
         }
     }
 
-    /// Kills the child's process group. The caller must call this function soon after the child has
-    /// exited. Once the group has no more members, the system may give the group's id to an
-    /// unrelated group, which this function would then kill.
+    /// Kills the child's process group. Call this function soon after the child's exit: once the
+    /// group has no members, the system may give its id to an unrelated group, which would then be
+    /// killed.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -43,12 +43,12 @@ pub(super) struct ChildIo<'a> {
     serving: Option<(CallId, Attempt)>,
     /// The attempt that the child answered last; `None` before its first answer.
     answered: Option<(CallId, Attempt)>,
-    /// The messages of the call that the child will remember, if its answer to the current delivery
-    /// states that it keeps these messages. `None` if the delivery requests a preview, which is a
-    /// description of the effects that the call would have.
+    /// Messages of the call that the child remembers after the current delivery, if its answer
+    /// states that it keeps them. `None` if the delivery requests a preview, a description of the
+    /// effects that the call would have.
     mark: Option<MemoryMark>,
-    /// The complete current delivery, if only its new messages were sent to the child. The child
-    /// may then request the earlier messages. `None` if the child got all messages.
+    /// The current delivery with all its messages, if only the new messages were sent to the child.
+    /// The child may then request the others. `None` if the child got all messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -59,13 +59,14 @@ pub(super) struct ChildIo<'a> {
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers in which this child named another attempt than the current one. An attempt
-    /// is one hand-over of a call to a listener.
+    /// Number of answers in which the child named an attempt other than the current one. An attempt
+    /// is one try to have a listener handle a call.
     strays: u32,
-    /// Number of frames since the latest delivery, or since the host last looked for commands.
+    /// Number of frames read since the latest delivery or the latest check for commands, whichever
+    /// came later.
     frames_in_row: u32,
-    /// Deadline for the answer to the current call, set when the call is cancelled or when the host
-    /// drains; `None` before.
+    /// Deadline for the answer to the current call. `None` until the call is cancelled or the host
+    /// begins to drain.
     patience: Option<Instant>,
 }
 
@@ -136,11 +137,10 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. If the child has written output and a command is also ready,
-    /// returns the output first. In the other order, the command could hand over the next delivery,
-    /// and the earlier output would count as the answer to that delivery. After many frames of one
-    /// delivery, commands come first, so that a child that writes without a pause cannot delay them
-    /// forever.
+    /// Waits for the next event. Returns output of the child before a command: the command could
+    /// hand over the next delivery, and the output would then count as the answer to that delivery.
+    /// After many frames of one delivery, checks for a command first. So a child that writes
+    /// without a pause cannot delay commands forever.
     async fn event(&mut self) -> ChildEvent {
         if self.serving.is_some() && self.frames_in_row >= limits::CHILD_FRAMES_IN_ROW_MAX {
             self.frames_in_row = 0;
@@ -185,8 +185,8 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Sends the next delivery that is ready. A delivery that is too large for a frame fails, and
-    /// the one after it is sent.
+    /// Sends the next delivery that is ready. If a delivery is too large for a frame, reports its
+    /// failure and sends the next one.
     fn begin_next_delivery(&mut self) {
         while self.serving.is_none()
             && let Some(delivery) = self.handle.ready()
@@ -195,9 +195,9 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Returns an event that does not depend on the child, if one is due now: the deadline for the
-    /// answer has passed, or a command has arrived. Never waits. Only for use while the child
-    /// handles a delivery, when no command can hand over the next one.
+    /// Returns an event that is due now and does not depend on the child: the deadline for the
+    /// answer has passed, or a command has arrived. Never waits. Call this method only while the
+    /// child handles a delivery, because no command can then hand over another one.
     fn due_event(&mut self) -> Option<ChildEvent> {
         if self.patience.is_some_and(|at| at <= Instant::now()) {
             return Some(ChildEvent::OutOfPatience);
@@ -317,9 +317,9 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output that the child wrote between an answer and the next delivery. `is_named`
-    /// states whether that answer named its call. Returns the reason if the exchange of frames
-    /// ends, or `None` if it continues.
+    /// Handles output that the child wrote after an answer and before the next delivery. `is_named`
+    /// states whether that answer named its call. Returns the reason if this output ends the
+    /// exchange of frames, and `None` if the exchange continues.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -338,9 +338,9 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names another attempt than the current one. After the third answer of
-    /// this kind, kills the child, so that its process is replaced, and returns the reason.
-    /// Otherwise returns `None`, and the exchange of frames continues.
+    /// Handles an answer that names an attempt other than the current one. The third such answer
+    /// ends the exchange of frames: kills the child, so that its process is replaced, and returns
+    /// the reason. Returns `None` if the exchange continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let is_named =
             |(call, attempt)| answer.named.as_ref().is_some_and(|named| named.is(call, attempt));
@@ -368,8 +368,9 @@ impl<'a> ChildIo<'a> {
         Some(ChildExit::Fault(detail))
     }
 
-    /// Whether the child exits after output that it wrote without a delivery. The output is then an
-    /// error message, for example, and the exit explains more than the output does.
+    /// Waits a short time, and returns whether the child exits. Called after output that the child
+    /// wrote without a delivery. If the child exits, this output may be an error message, and the
+    /// exit explains the failure better.
     async fn exits_soon(&mut self) -> bool {
         timeout(limits::UNSOLICITED_EXIT_GRACE, self.child.exited()).await.is_ok()
     }
@@ -379,8 +380,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. First handles the output that is still in the pipe, because
-    /// no more output can follow.
+    /// Handles the exit of the process: first the output that is still in the pipe, then the end of
+    /// the output.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();

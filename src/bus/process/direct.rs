@@ -78,9 +78,9 @@ impl DirectProcess {
     }
 }
 
-/// Returns the frame that hands `delivery` to a process. If `remembered` is set, the frame leaves
-/// out this number of messages at the beginning, which the process still has from earlier
-/// deliveries of the call.
+/// Returns the frame that hands `delivery` to a process. The frame leaves out the first
+/// `remembered` messages, because the process still has them from earlier deliveries of the call.
+/// If `remembered` is `None`, the frame contains all messages.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);

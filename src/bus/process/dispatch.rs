@@ -46,11 +46,11 @@ struct DispatchState {
     /// Indexes of the idle instances, as a stack. The instance used last is on top, because its
     /// process is warm.
     idle: Vec<usize>,
-    /// For each answered call whose messages a process remembers, the instance that runs this
-    /// process. The entry is removed when the call's next delivery is handed over. So a retry of
-    /// that delivery finds no entry, and is sent with all messages.
+    /// For each call whose messages a process remembers, the instance that runs this process. The
+    /// entry is removed when the call's next delivery is handed over, so a retry of that delivery
+    /// is sent with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
-    /// Whether the sink has a report that the listener left, and no later report of its return.
+    /// Whether the listener counts as unreachable, so that the sink needs a report of its return.
     has_left: bool,
 }
 
@@ -58,13 +58,13 @@ struct DispatchState {
 struct InstanceState {
     /// Sender of commands to the instance; `None` once the instance must end.
     orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
-    /// A delivery that the instance has not begun; `None` if the mailbox is empty. While the
-    /// instance's process does not run, another instance that is ready may take the delivery.
+    /// A delivery that this instance has not begun; `None` if the mailbox is empty. If this
+    /// instance's process does not run, another instance may take the delivery.
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
     /// Reason why the instance is down: its program is missing, or its restarts are used up. `None`
-    /// otherwise.
+    /// if the instance is not down.
     down: Option<String>,
 }
 
@@ -142,8 +142,9 @@ impl Dispatch {
         self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
-    /// Refuses new deliveries. Reports to the sink that no instance has begun the deliveries in the
-    /// mailboxes. Each instance then ends as soon as it is idle, or after `patience`.
+    /// Ends all instances: each one as soon as it is idle, and at the latest after `patience`.
+    /// Refuses new deliveries, and reports to the sink that the deliveries in the mailboxes were
+    /// not begun.
     pub fn drain(&self, patience: Duration) {
         let waiting = {
             let mut state = self.state();
@@ -184,12 +185,16 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Assigns a delivery to an instance of the listener. Prefers an idle instance, whose process
-    /// waits for a delivery. If no instance is idle, chooses an instance that has no delivery and
-    /// whose process is not ready yet. Of these instances, prefers one whose process runs; an
-    /// instance whose restarts are used up is the last choice. Returns the reason as an error if
-    /// the host drains, if the restarts of all instances are used up, or if every instance has a
-    /// delivery.
+    /// Assigns a delivery to an instance of the listener that has none, in this order of
+    /// preference:
+    ///
+    /// - an idle instance, whose process waits for a delivery
+    /// - an instance whose process runs but is not ready yet
+    /// - an instance whose process does not run
+    /// - an instance that is down: its program is missing, or its restarts are used up
+    ///
+    /// Returns the reason as an error if the host drains, if all instances are down, or if every
+    /// instance has a delivery.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -247,9 +252,9 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Removes and returns the delivery that this instance must begin. This is the delivery in the
-    /// instance's own mailbox or, if that mailbox is empty, in the mailbox of an instance whose
-    /// process does not run. Returns `None` if all these mailboxes are empty.
+    /// Removes and returns the delivery that this instance must begin. Takes it from the instance's
+    /// own mailbox or, if that is empty, from the mailbox of an instance whose process does not
+    /// run. Returns `None` if all these mailboxes are empty.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -260,9 +265,9 @@ impl DispatchState {
         self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
-    /// Cancels an attempt. If the delivery of the attempt is still in a mailbox, removes the
-    /// delivery and returns true. Otherwise returns false, and sends a cancel command to the
-    /// instance that serves the attempt, if any.
+    /// Cancels an attempt. If its delivery is still in a mailbox, removes the delivery and returns
+    /// true. If an instance serves the attempt, sends a cancel command to that instance. Returns
+    /// false if no delivery was removed.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -321,9 +326,8 @@ impl InstanceHandle {
         next
     }
 
-    /// Returns the number of messages at the beginning of this delivery that the process of this
-    /// instance remembers. The number is at least 1. Returns `None` if the process must get all
-    /// messages.
+    /// Returns how many messages at the beginning of this delivery the instance's process
+    /// remembers; the number is at least 1. Returns `None` if the process must get all messages.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
@@ -336,9 +340,8 @@ impl InstanceHandle {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the process of this instance as ended. If the mailbox contains a delivery and another
-    /// instance is idle, moves the delivery to that instance. Returns whether this instance itself
-    /// must end.
+    /// Marks the process of this instance as ended. If its mailbox contains a delivery and another
+    /// instance is idle, moves the delivery there. Returns whether this instance must end, too.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -401,8 +404,8 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks the process of this instance as running. If the listener had left, also reports to the
-    /// sink that the listener is reachable again.
+    /// Marks the process of this instance as running. If the listener was unreachable, reports to
+    /// the sink that it is reachable again.
     pub fn up(&self) {
         let has_returned = {
             let mut state = self.dispatch.state();
@@ -423,9 +426,9 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If no instance of the listener is up any more, empties all
-    /// mailboxes and reports to the sink that no instance has begun their deliveries. If an
-    /// instance was up before, also reports that the listener is unreachable.
+    /// Marks this instance as down. If it was the last instance that was up, reports to the sink
+    /// that the listener is unreachable, empties all mailboxes, and reports their deliveries as not
+    /// begun.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

@@ -105,10 +105,10 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.next_of_child(false).await
     }
 
-    /// Returns the next frame as [`Self::next`] does. If `is_idle` is set, the child handles no
-    /// delivery. The method then fails as soon as the child has begun a frame that cannot be an
-    /// answer that names its attempt. The end of this frame could otherwise come after the next
-    /// delivery, and the frame would count as the answer to that delivery.
+    /// Returns the next frame as [`Self::next`] does. If `is_idle` is true, the child handles no
+    /// delivery, and only an answer that names its attempt is allowed. Any other frame fails as
+    /// soon as it begins, because its end could arrive after the next delivery. The frame would
+    /// then count as the answer to that delivery.
     pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {
@@ -170,8 +170,8 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         }
     }
 
-    /// Whether the bytes after the last returned frame may be the beginning of an answer that names
-    /// its attempt. True if there are no such bytes.
+    /// Whether the bytes after the last returned frame may begin an answer that names its attempt.
+    /// True if there are no such bytes.
     pub fn may_name_attempt(&self) -> bool {
         answer::may_name_attempt(self.buffer.get(self.start..).unwrap_or_default())
     }

@@ -1,11 +1,12 @@
 //! Starts child processes on one permanent OS thread. A launcher program ensures that each child
 //! ends when this process ends.
 //!
-//! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. The launcher
-//! first requests a death signal from the kernel, so that the kernel kills the launcher when its
-//! parent thread ends. The launcher then checks that its parent is still the process that started
-//! it. Finally, the launcher replaces itself by the listener's program, which keeps the process id
-//! and the death signal.
+//! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. It takes three
+//! steps:
+//!
+//! - It requests a death signal: the kernel will kill it when its parent thread ends.
+//! - It checks that its parent is still the process that started it.
+//! - It replaces itself by the listener's program, which keeps the process id and the death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,7 +30,7 @@ use crate::ids::ListenerName;
 /// `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
-/// Maximum duration of the run with which [`has_verb`] tests a program.
+/// Maximum time that [`has_verb`] takes to test a program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Path of this program; set only if this program has the hidden subcommand [`VERB`].
@@ -49,8 +50,7 @@ pub fn use_this_program() {
 /// Returns the launcher program with its first arguments. Returns `None` if the system is not Linux
 /// or no launcher is found; children may then survive this process.
 ///
-/// The first call may block, because it may run an `organism` program to test whether that program
-/// is a launcher.
+/// The first call may block, because it may run a program to test whether it is a launcher.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -59,8 +59,8 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// Returns the first `organism` program in the folder of this program or on `PATH`. Returns `None`
-/// if there is no such program, or if the first one cannot launch listeners.
+/// Returns the `organism` program in the folder of this program or, if that has none, the first one
+/// on `PATH`. Returns `None` if no program is found, or if the found one cannot launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -78,9 +78,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` can launch listeners, because it has the hidden subcommand [`VERB`]. To test
-/// this, lets `program` launch itself with `--version`, and checks that this succeeds. Returns
-/// false without a test if `program` is the running program.
+/// Whether `program` has the hidden subcommand [`VERB`] and so can launch listeners. Tests this
+/// with a run in which `program` launches itself with `--version`. Returns false without a test if
+/// `program` is the running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -142,9 +142,8 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 /// Runs `start` on the permanent OS thread that starts all children. `start` can use the Tokio
 /// runtime of the caller.
 ///
-/// A permanent thread is necessary, because the kernel sends a child the death signal when the
-/// *thread* that started the child ends, even if the process continues. A thread of a runtime may
-/// end at any time. The permanent thread ends only with the process.
+/// The thread must be permanent, because the kernel kills a child when the *thread* that started it
+/// ends. A thread of a runtime may end at any time.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -179,8 +178,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 
 /// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
 /// requests that the kernel kill this process when its parent thread ends. If the process `parent`
-/// ended before this request, the kernel will never kill this process. In this case, returns `Ok`
-/// and does not run `program`.
+/// has already ended, returns `Ok` without running `program`, because the request came too late.
 ///
 /// # Errors
 ///

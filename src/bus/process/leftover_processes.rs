@@ -44,10 +44,9 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process that has `mark`. The mark must name an earlier pump of
-    /// the same journal, in the same PID namespace, and that earlier pump must have ended. It has
-    /// ended in two cases: its operating-system process has ended, or this pump now runs in that
-    /// process.
+    /// Whether this pump may kill a process that has `mark`. True if `mark` names an earlier pump
+    /// of the same journal, in the same PID namespace, that has ended. A pump has ended if its
+    /// operating-system process has ended, or if this pump now runs in that process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

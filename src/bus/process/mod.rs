@@ -53,8 +53,8 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// If `None`, this program launches them if it has called [`use_this_program`]; otherwise, an
-    /// `organism` program beside this program or on `PATH` launches them.
+    /// `None` selects this program if it has called [`use_this_program`], and if not, an `organism`
+    /// program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Identity of the pump that runs the processes, which get it in the environment variable
     /// [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.

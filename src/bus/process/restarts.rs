@@ -9,8 +9,8 @@ use crate::limits;
 /// Limits on restarts of a listener's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. When these restarts are used up and the process
-    /// ends again, the instance waits for the length of `window` before the next start.
+    /// Maximum number of restarts within `window`. If the process ends once more, the instance
+    /// waits for the length of `window` before it starts the process.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. It doubles with each restart in the window, up to
@@ -35,7 +35,7 @@ impl Default for RestartPolicy {
 pub(super) enum RestartDecision {
     After(Duration),
     /// The restarts within the window are used up, or the program is missing. The instance waits
-    /// for this time before the next start, and then counts restarts from zero.
+    /// for this time, starts the process, and then counts restarts from zero.
     RestFor(Duration),
 }
 

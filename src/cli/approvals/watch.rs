@@ -41,9 +41,9 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Whether a call still waits after a decision. `refusal` is the refusal of the decision, if
-    /// any. The call still waits if the refusal is temporary, for example because the organism is
-    /// busy. The command then shows the call again.
+    /// Whether a call still waits after a decision, because the decision was refused for a
+    /// temporary reason, such as a busy organism. The command then shows the call again. `refusal`
+    /// is `None` if the decision was accepted.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
@@ -53,8 +53,8 @@ impl ShownCalls {
 /// Pause after a temporary refusal of a decision.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Shows the waiting calls, oldest first, and then each call that begins to wait, until the person
-/// quits or the organism ends. If `within` is given, shows only calls of this thread and its
+/// Shows the waiting calls, oldest first, and then each call that begins to wait. Returns when the
+/// person quits or the organism ends. If `within` is given, shows only calls of that thread and its
 /// subthreads.
 pub fn watch(
     data: &Path,

@@ -81,9 +81,8 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the failure for a directory that already has files of the listener. If these files are an
-/// installed version of this listener, the failure advises an update. Otherwise, it advises another
-/// directory.
+/// Makes the error for a directory that already has files of the listener. The error advises an
+/// update if these files are an installed version of the listener, and another directory if not.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
@@ -101,8 +100,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::usage(text)
 }
 
-/// Prints whether an organism with a config in the current directory would find `program`. The
-/// listener needs this program in addition to its own files.
+/// Prints whether an organism with a config in the current directory would find `program`, which
+/// the listener needs besides its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -115,14 +114,14 @@ fn note_program(program: &str) {
     }
 }
 
-/// Line of a config that lets a listener in Python import the kit, which is the library for writing
-/// listeners. `DIR` stands for the kit's directory. Python resolves a relative directory against
-/// the directory of the config.
+/// Line of a config for a listener in Python that uses the kit, the library for writing listeners.
+/// `DIR` stands for the kit's directory. Python resolves a relative directory against the directory
+/// of the config.
 const KIT_LINE: &str = "env = { PYTHONPATH = \"DIR\" }\n";
 
-/// Returns the lines that a config needs for the listener, or for a listener that uses the kit.
-/// Escapes the directory in these lines as a TOML string. Also escapes `${` in the directory, which
-/// the config would read as the beginning of a reference to a variable.
+/// Returns the config lines for the listener or, if the listener is the kit, for a listener that
+/// uses the kit. Writes `directory` into these lines as a TOML string. Escapes `${` in the
+/// directory, because the config would read it as a reference to a variable.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     let lines = if listener.config.is_empty() { KIT_LINE } else { listener.config };
     if !lines.contains("DIR") {

@@ -113,7 +113,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     })
 }
 
-/// Reads a file as [`read`] does, but returns the reason of a failure as text. Returns `Ok(None)`
+/// Reads the content of a file as [`read`] does, but returns an error as text. Returns `Ok(None)`
 /// if the file does not exist.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let about = match std::fs::metadata(path) {
@@ -131,8 +131,8 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether `file` is a program of the listener, but the installed file at `path` cannot be
-/// executed.
+/// Whether the installed file at `path` should be executable, because `file` is a program of the
+/// listener, but is not.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
@@ -166,8 +166,8 @@ fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()
     put(&visible(&diff.unified_diff().context_radius(3).header(&from, &to).to_string()))
 }
 
-/// Lists the installed files that this version of the listener no longer contains. The user can
-/// then decide whether to remove them.
+/// Lists the installed files that do not belong to this version of the listener, so that the user
+/// can decide whether to remove them.
 fn show_left_over(
     listener: &ShippedListener,
     directory: &Path,
@@ -203,8 +203,7 @@ fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Err(CommandFailure::usage("nothing was changed").into())
 }
 
-/// Replaces a file in one step, so that a reader sees either the old file or the new one as a
-/// whole.
+/// Replaces a file in one step: a reader sees either the whole old file or the whole new one.
 fn replace(directory: &Path, change: &ChangedFile, of_all: &str) -> anyhow::Result<()> {
     let path = directory.join(&change.file.path);
     let shown = visible(&path.display().to_string());

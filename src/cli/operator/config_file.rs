@@ -82,9 +82,11 @@ impl ConfigFile {
     }
 }
 
-/// Checks that the file may be replaced. Otherwise, returns the reason: the file is not a regular
-/// file or is read-only, a replacement would change the file's owner, or the file has further names
-/// (hard links) under which the old text would remain.
+/// Fails if the file must not be replaced. The error is the reason:
+///
+/// - The file is not a regular file, or is read-only.
+/// - A replacement would change the owner of the file.
+/// - The file has further names (hard links), under which the old text would remain.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

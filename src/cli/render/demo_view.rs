@@ -24,8 +24,8 @@ impl DemoView {
         Self { output, began: None, explained: HashSet::new() }
     }
 
-    /// Draws the lines that show one record. Returns an empty text for a record of the thread in
-    /// which the organism records its own events, because the demo does not show this thread.
+    /// Draws the lines that show one record. Returns an empty text for a record of the organism's
+    /// own thread, which the demo does not show.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -138,8 +138,8 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns an explanation of the event that a message stands for. Returns `None` for a kind of
-/// event that needs no explanation. The view shows each explanation only once.
+/// Returns an explanation of the event that a message records; `None` if the event needs none. The
+/// view shows each explanation only once.
 fn explanation(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

@@ -9,12 +9,12 @@ use super::{RenderOutput, count};
 
 /// Number of columns between the tab stops of a terminal.
 const TAB_COLUMNS: usize = 8;
-/// Number of columns before each line of a text that another party wrote: an indentation, a bar and
-/// a space.
+/// Number of columns before each line of a text from another party, for an indentation, a bar and a
+/// space.
 const BAR_COLUMNS: usize = 4;
 
-/// Draws a held call. Each line of the payload begins with a bar. Without the bar, a payload could
-/// imitate lines that this program prints about the call.
+/// Draws a held call, with a bar before each line of the payload. Without the bar, a payload could
+/// imitate this program's own lines about the call.
 pub fn held(output: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
     let mut out = format!("{}\n", output.bold(&title));
@@ -84,8 +84,8 @@ pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     }
 }
 
-/// Cuts a line into rows for a terminal of `columns` columns. Each row leaves room for the bar that
-/// is drawn at its left. The rows together contain every byte of the line.
+/// Cuts a line into rows for a terminal of `columns` columns, with room for a bar at the left of
+/// each row. The rows together contain every byte of the line.
 fn rows(line: &str, columns: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let mut begin = 0;

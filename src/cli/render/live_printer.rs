@@ -6,15 +6,13 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Printer of live events: the states of model calls, and the text of answers while the text
-/// streams. Prints a line with the name of the agent before the text of an answer begins, and again
-/// after other output has interrupted this text.
+/// Printer of live events: the states of model calls, and the text of answers as it streams. Prints
+/// a line with the agent's name before each answer, and again after other output within the answer.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
     open: Option<(LiveSource, AnswerPart)>,
-    /// Text that is already printed in the last row of the terminal, without the row's left margin.
-    /// `None` if the last row is empty.
+    /// Text after the margin in the terminal's present row. `None` if the row is empty.
     row: Option<String>,
 }
 
@@ -29,8 +27,8 @@ impl LivePrinter {
         Self { output, open: None, row: None }
     }
 
-    /// Returns the line break that ends an unfinished line, so that other output can follow. The
-    /// text is empty if no line is unfinished.
+    /// Returns a line break if a line is unfinished, so that other output can follow. Returns an
+    /// empty text if not.
     pub fn end_line(&mut self) -> String {
         self.open = None;
         self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
@@ -88,9 +86,9 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the white space after it. If a new word does not fit into the present
-    /// row, but fits into an empty row, begins the next row with the word. A word whose beginning
-    /// is already printed continues in the present row.
+    /// Appends a word with the white space after it. A new word that does not fit into the present
+    /// row, but into an empty one, begins the next row. A word whose beginning is already printed
+    /// continues in the present row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);
@@ -104,9 +102,8 @@ impl LivePrinter {
         word.chars().for_each(|char| self.put_char(out, char));
     }
 
-    /// Appends a character of a model's text. If the character begins a new row of the terminal,
-    /// first writes [`MARGIN`] as the left margin of the row. The margin distinguishes model text
-    /// from recorded messages.
+    /// Appends a character of a model's text. Before the first character of a row, writes
+    /// [`MARGIN`], which distinguishes model text from recorded messages.
     fn put_char(&mut self, out: &mut String, char: char) {
         let mut row = match self.row.take() {
             Some(row) if char == '\n' || self.has_room(&row, char) => row,
@@ -132,8 +129,8 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns in a row that text can use. The margin takes the other
-    /// columns, except one column that stays empty, because some terminals draw the margin wider.
+    /// Returns the number of columns in a row for text: all except the margin and one more, because
+    /// some terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

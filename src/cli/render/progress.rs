@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Makes a progress bar that counts records. `label` is the part of the bar's template before the
-/// bar. The bar is hidden for JSON output, and if standard error is no terminal.
+/// Makes a progress bar that counts records. `label` is the text before the bar. The bar is hidden
+/// if the output is JSON, or if standard error is no terminal.
 pub fn progress_bar(label: &str, json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

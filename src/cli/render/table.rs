@@ -37,8 +37,8 @@ pub fn table(output: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// Returns the text of a cell with line breaks and tabs as spaces, and with the code point of each
-/// character that a screen would interpret.
+/// Returns the text of a cell on one line. Replaces line breaks and tabs by spaces, and each
+/// character that a screen would interpret by its code point.
 fn one_line(cell: &str) -> String {
     show_hidden(cell).replace(['\n', '\t'], " ")
 }

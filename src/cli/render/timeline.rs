@@ -16,8 +16,8 @@ use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum number of lines that a timeline shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
-/// Maximum number of levels of subthreads that are indented. Subthreads at deeper levels are drawn
-/// with the same indentation as the last of these levels.
+/// Maximum number of levels of subthreads that are indented. All deeper levels have the same
+/// indentation as the last of these levels.
 const INDENTED_MAX: usize = 8;
 /// Number of columns of a time in whole seconds.
 const SECOND_COLUMNS: usize = "2026-11-20T10:00:00Z".len();
@@ -43,9 +43,9 @@ pub struct ThreadPart {
 }
 
 impl ThreadPart {
-    /// Returns the options with which `organism thread` shows this part of a thread. Each option
-    /// follows a space. A time that was stated as a duration before now becomes a fixed time, so
-    /// that a later command with these options shows the same state.
+    /// Returns the options, each after a space, with which `organism thread` shows this part of a
+    /// thread. A time given as a duration before now, such as `2h`, is a fixed time in the result,
+    /// so that a later command shows the same state.
     fn options(&self) -> String {
         let mut options = match self.at {
             Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
@@ -99,8 +99,8 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Cuts a time in RFC 3339 and UTC to whole seconds. The result ends with the zone `Z`, so an
-/// option with this value means the same second on every machine.
+/// Cuts a time in RFC 3339 and UTC to whole seconds, and keeps the zone `Z`. As an option, the
+/// result means the same second on every machine.
 pub fn second_of(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
@@ -112,11 +112,11 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Options with which `organism thread` shows the same part of the thread as this page. Each
-    /// option follows a space.
+    /// Options, each after a space, with which `organism thread` shows the same part of the thread
+    /// as this page.
     options: String,
-    /// Position and id of the present event, which are still to be written on the line beneath the
-    /// event's heading. `None` if they are already written, or if ids are not shown.
+    /// Position and id of the present event, if they must still be written on the line beneath its
+    /// heading. `None` if they are written, or if ids are not shown.
     under_head: Option<String>,
     text: String,
 }
@@ -419,9 +419,8 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message if people should notice this state. Returns `None` for the usual
-/// states `handled` and `recorded`. If `unknown` is true, also returns `None` for a message without
-/// a recorded disposition.
+/// Returns the state of a message if people should notice it. Returns `None` for `handled` and
+/// `recorded` and, if `unknown` is true, for a missing disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

@@ -13,21 +13,20 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces each tab by a space. If a screen would interpret, reorder or hide a character, shows
-/// the character's code point instead. Keeps line breaks.
+/// Replaces each tab by a space, and each character that a screen would interpret, reorder or hide
+/// by its code point. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }
 
-/// Shows the code point of each character that a screen would interpret, reorder or hide. Keeps
-/// tabs and line breaks. Returns a text without such characters unchanged, even a text in which
-/// they were already replaced by code points.
+/// Replaces each character that a screen would interpret, reorder or hide by its code point. Keeps
+/// tabs and line breaks. A second call for the result changes nothing.
 pub fn show_hidden(text: &str) -> Cow<'_, str> {
     if hidden(text) == 0 { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) }
 }
 
-/// Wraps a text to lines of at most `width` columns, at spaces if possible. Continuation lines keep
-/// the indentation of their first line.
+/// Wraps a text to lines of at most `width` columns, at spaces if possible. A continuation line
+/// gets the indentation of the line that it continues.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     clean(text).lines().flat_map(|line| wrap_line(line.trim_end(), width)).collect()

@@ -52,8 +52,8 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// Accepts damage of streams. Prints which accepted records no message authentication code (MAC)
-/// covers. These records stay in the stream, but cannot be verified.
+/// Accepts damage of streams, and prints the result. Records that no message authentication code
+/// (MAC) covers stay in the stream, but cannot be verified; the output names them.
 pub fn accept(
     config: &Config,
     accepted: AcceptedDamage,
@@ -87,8 +87,7 @@ pub fn accept(
 }
 
 /// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC
-/// that this host made with an earlier key is no damage, because it is treated like a MAC of
-/// another host.
+/// with an earlier key of this host is no damage, because it counts as a MAC of another host.
 fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     if accepted.key {
         "no such damage to accept; nothing was recorded. A new key of this host needs no repair on \

@@ -1,5 +1,5 @@
-//! Draws a table of the attempts that were already made to handle a message. The command shows this
-//! table before it asks whether to retry the message.
+//! Draws a table of the earlier attempts to handle a message. The command shows this table before
+//! it asks whether to retry the message.
 
 use crate::audit::EarlierAttempt;
 

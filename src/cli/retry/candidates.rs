@@ -1,5 +1,4 @@
-//! Finds the messages to retry. The command line contains the ids of messages, or a filter such as
-//! the reason of the failure.
+//! Finds the messages to retry: by their ids, or by a filter, such as the reason of the failure.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -66,8 +65,8 @@ pub struct OldestMatches {
     pub has_more: bool,
 }
 
-/// Finds the client requests that failed or were refused, and that match the filter. Finds at most
-/// `most` requests in each journal, the oldest ones.
+/// Finds the client requests that failed or were refused, and that match the filter. The result
+/// contains the oldest ones of each journal, at most `most` of them.
 pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Result<OldestMatches> {
     let mut has_more = false;
     let messages = read_each(data, &mut |index, partition| {
@@ -79,16 +78,17 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
 }
 
 /// The requests that a filter selects in all journals, page by page. A page has the requests of one
-/// journal, the oldest ones first. Each request is on exactly one page, even if it still matches
-/// the filter after the command has handled it. Requests that are recorded after the first page of
-/// their journal was read are on no page.
+/// journal, the oldest ones first. Each request is on one page only, even if it still matches the
+/// filter after it was handled. A request is on no page if it was recorded after the first page of
+/// its journal was read.
 pub struct MatchingPages {
     filter: RetryFilter,
     /// Maximum number of requests on a page.
     rows: usize,
     /// The journals that have pages left, each with its partition.
     journals: VecDeque<(u32, PathBuf)>,
-    /// Start of the next page in the first of `journals`; `None` before the journal's first page.
+    /// Start of the next page in the first of `journals`; `None` if no page of this journal was
+    /// read.
     cursor: Option<RetryCursor>,
 }
 

@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Describes whether the command has read the file as a JSON Schema or as an example. For a JSON
-/// file, also names the option with which the user can change this choice.
+/// file, also names the option that selects the other reading.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",
@@ -85,8 +85,8 @@ fn refused(error: ConversionError) -> CommandFailure {
     CommandFailure::new(CommandExit::InvalidData, error.to_string())
 }
 
-/// Returns the default name of the payload: the title of a JSON Schema, or the name of the file
-/// without its extension.
+/// Returns the default name of the payload: the title of a JSON Schema or, without a title, the
+/// name of the file without its extension.
 fn name_of(text: &str, origin: SchemaOrigin, file: &Path) -> String {
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let title = json.get("title").filter(|_| origin == SchemaOrigin::JsonSchema);

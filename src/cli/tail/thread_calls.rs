@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. A caller may go back and apply earlier records again. The
-    /// caller must then also apply all records that follow them, in their order.
+    /// Applies a record of the journal. A record may be applied again if all records after it are
+    /// applied again, too, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -47,8 +47,8 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Number of pairs of prompts that were not compared. A comparison covers only a limited number
-    /// of pairs.
+    /// Number of pairs of prompts that were not compared, because they exceed the limit of a
+    /// comparison.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
     /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.
@@ -103,9 +103,8 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums of spending, model turns, refusals and durations over all threads of a trial. A trial has
-/// two such sums: one over the recorded threads, and one over the runs of these threads in the
-/// trial.
+/// Sums of spending, model turns, refusals and durations over all threads of a trial. They cover
+/// either the recorded threads or the runs of these threads in the trial.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]
@@ -119,8 +118,7 @@ struct TrialSums {
 }
 
 impl TrialReport {
-    /// Compares a recorded thread with the run of this thread in the trial, and adds the result to
-    /// the report.
+    /// Compares a recorded thread with its run in the trial, and adds the result to the report.
     pub fn compare(
         &mut self,
         (recorded, own): (&JournalTarget, &JournalTarget),
@@ -157,7 +155,8 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// Returns the exit code of the trial, which makes a trial usable as a regression test.
+    /// Returns the exit code of the trial, which states whether a thread ended in another way. A
+    /// trial can thus serve as a regression test.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed
@@ -227,8 +226,8 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread. Threads whose final payloads differ come
-    /// first, unless the judge decided that the payloads mean the same.
+    /// Draws the first difference of each changed thread. Begins with the threads whose final
+    /// payloads differ, except those whose payloads mean the same to the judge.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();

@@ -94,8 +94,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls that the second config would refuse in runs of the first definition. Each entry
-    /// contains the goal that makes the call, and the called listener.
+    /// Calls that the second config would refuse in runs of the first definition: the goal that
+    /// makes the call, and the called listener.
     refused: Vec<(String, ListenerName)>,
 }
 

@@ -41,8 +41,8 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows of the run as they were when the command last showed changes. Each row shows a
-    /// goal, a task that an agent has delegated, or a call that undoes another call.
+    /// Rows of the run when the command last showed changes. A row shows a goal, a task that an
+    /// agent has delegated, or a call that undoes another call.
     rows: Vec<RunRow>,
     is_changed: bool,
     began: Time,
@@ -50,9 +50,9 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Makes the progress of a run that is not submitted yet. Reads the last positions of the
-    /// journals, so the caller must call this function before it submits the run. Otherwise, the
-    /// first records of the run would be missed.
+    /// Makes the progress of a run that is not submitted yet. Call this function before the
+    /// submission: it reads the last positions of the journals, and only records after these
+    /// positions are shown.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -89,14 +89,14 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether a tree of the run's goals is shown now. In this case, the caller prints no messages
-    /// about waits, because the tree shows everything that the goals wait for.
+    /// Whether a tree of the run's goals is shown now. The tree shows everything that the goals
+    /// wait for, so the caller then prints no messages about waits.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
 
-    /// Reads the records since the last call and shows what has changed. Skips unreadable journals,
-    /// because the result of the run does not depend on them.
+    /// Reads the new records and shows what has changed. Skips unreadable journals, because the
+    /// result of the run does not depend on them.
     pub fn show_new(&mut self) {
         let Some(thread) = self.run.clone() else { return };
         if self.form == ProgressForm::Nothing {
@@ -205,9 +205,9 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed. Each row comes with its earlier version, or with
-/// `None` if the row is new. Running rows come last. Among the other rows, inner rows come before
-/// the rows that contain them.
+/// Returns the rows whose state has changed, each with its earlier version, or with `None` if the
+/// row is new. Running rows come last. Among the others, a row comes before the row that contains
+/// it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -229,9 +229,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that does not wait. A
-/// waiting row gets a line only if it was running before: this change shows that a loop will repeat
-/// the row's goal.
+/// Whether the command prints a line for a changed row. True for every row that does not wait, and
+/// for a waiting row that was running before, because a loop will repeat its goal.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -245,8 +244,8 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row for the output. If the row is still running, the copy has no `time`,
-/// because its duration is not final.
+/// Returns a copy of the row for the output. Leaves out `time` if the row is still running, because
+/// its duration is not final.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

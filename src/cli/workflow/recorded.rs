@@ -79,8 +79,7 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
     Err(CommandFailure::usage(message).into())
 }
 
-/// The failure of a command that needs the definition of a run, if the run did not record its
-/// definition.
+/// Makes the error of a command that needs the definition of a run, if the run has not recorded it.
 fn without_definition(request: &Message) -> CommandFailure {
     let message = format!(
         "the latest run in {}, message {}, has not recorded its definition: it has not begun, or an \

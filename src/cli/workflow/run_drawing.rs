@@ -18,8 +18,8 @@ const TEXT_LINES_MAX: usize = 3;
 /// Maximum number of calls of one goal whose activity the drawing shows.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines are kept
-/// if the terminal is too small for all lines.
+/// A drawn line of a run. `is_active` marks a line that shows work in progress. If the terminal is
+/// too small for all lines, such lines are kept.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -135,9 +135,9 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines to show. If the terminal has too few rows for all lines, shows the lines
-    /// about work in progress and the lines around them, and states how many lines are omitted
-    /// above and below.
+    /// Chooses the lines to show. If there are too many for the terminal, shows the lines about
+    /// work in progress and the lines around them, and states how many lines are omitted above and
+    /// below.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
         let all = drawn.len();

@@ -23,8 +23,8 @@ use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
 use super::recorded::RecordedRun;
 
-/// Submits a request to a workflow, and shows the run that this request opens. `retried` is the run
-/// that the request retries; `None` for a first run.
+/// Submits a request to a workflow, and shows the run that it opens. If the request retries an
+/// earlier run, `retried` is that run.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
@@ -106,7 +106,7 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// Makes a subscription to the live channel, in the name of the client that also submits the run.
+/// Makes a subscription to the live channel in the name of the client that submits the run.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
     let client = Some(submission.client.clone());
     let secret = submission.secret.clone();
@@ -177,9 +177,9 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to print a note about `error`, which ended the live events of a run. Returns true if the
-/// organism refused to send live events and the output is for people. Returns false if the organism
-/// has ended or cannot be reached, because the error of the submission already reports this.
+/// Whether to print a note about `error`, which ended the live events of a run. True if the output
+/// is for people and the organism refused to send the events. False if the organism has ended or
+/// cannot be reached, because the error of the submission reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })

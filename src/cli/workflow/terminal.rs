@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::render::columns;
 
-/// The block that this command shows on standard error. The lock is held during each drawing and
-/// while each log line is written, so that no log line lands within the block.
+/// The block that this command shows on standard error. Each drawing and each write of a log line
+/// holds the lock, so that no log line lands within the block.
 static SHOWN: Mutex<RedrawnBlock> = Mutex::new(RedrawnBlock { lines: Vec::new() });
 
 fn shown() -> MutexGuard<'static, RedrawnBlock> {
@@ -63,8 +63,8 @@ pub struct RedrawnBlock {
 }
 
 impl RedrawnBlock {
-    /// Replaces the lines of the block by `lines`. Returns the text to print for this, with control
-    /// sequences. `columns_now` is the present width of the terminal in columns.
+    /// Replaces the lines of the block by `lines`. Returns the text that must be printed for this,
+    /// with control sequences. `columns_now` is the present width of the terminal in columns.
     pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
         let mut out = self.up(columns_now);
         for line in lines {
@@ -75,15 +75,16 @@ impl RedrawnBlock {
         out
     }
 
-    /// Puts `text`, which consists of whole lines, above the block. Returns the text to print for
-    /// this, with control sequences. `columns_now` is the present width of the terminal in columns.
+    /// Puts `text`, which must consist of whole lines, above the block. Returns the text that must
+    /// be printed for this, with control sequences. `columns_now` is the present width of the
+    /// terminal in columns.
     pub fn put_above(&mut self, text: &str, columns_now: usize) -> String {
         let lines = self.lines.clone();
         self.clear(columns_now) + text + &self.redraw(&lines, columns_now)
     }
 
-    /// Removes all lines of the block. Returns the control sequences to print, which delete the
-    /// lines from the screen. `columns_now` is the present width of the terminal in columns.
+    /// Removes all lines of the block. Returns the control sequences that must be printed for this.
+    /// `columns_now` is the present width of the terminal in columns.
     pub fn clear(&mut self, columns_now: usize) -> String {
         if self.lines.is_empty() {
             return String::new();
@@ -94,8 +95,7 @@ impl RedrawnBlock {
     }
 
     /// Returns the control sequence that moves the cursor to the first line of the block. Counts
-    /// the rows of the block each time, because a terminal that has become narrower wraps long
-    /// lines into several rows.
+    /// the rows of the block each time, because a terminal that was narrowed wraps long lines.
     fn up(&self, columns_now: usize) -> String {
         let widths = self.lines.iter().map(|line| columns(&plain(line)));
         let rows: usize = widths.map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();

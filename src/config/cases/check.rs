@@ -24,7 +24,7 @@ enum NamedKind {
 }
 
 /// Reports the problems of the cases: names that the config does not define, calls that the config
-/// does not permit, and claims that test nothing, because they hold for every run.
+/// does not permit, and claims that hold for every run and so test nothing.
 pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     let mut problems = ConfigProblems::default();
     for case in cases {
@@ -87,8 +87,8 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     }
 }
 
-/// Reports the client of the case if it may not call the workflow. Skips a client that the config
-/// does not define, because `check_members` reports such a client.
+/// Reports the client of the case if it may not call the workflow. Skips an undefined client,
+/// because `check_members` reports it.
 fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
     let workflow = &case.workflow.text;
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
@@ -188,9 +188,9 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and at most one other problem, such as a missing input. Does not
-/// report a missing input after an unknown one, because the unknown name is probably a misspelling
-/// of the missing name.
+/// Reports every unknown input, and at most one other problem, such as a missing input. If there is
+/// an unknown input, reports no missing one, because the unknown name is probably a misspelling of
+/// the missing name.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

@@ -41,20 +41,20 @@ pub struct CaseExpectations {
     pub failed: Option<FailureClaim>,
     /// Goals, each with the state that the goal must have at the end of the run.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Claims about the documents that agents get as their tasks. The claims are grouped by the
-    /// path of the call in which an agent gets its document.
+    /// Claims about the documents that agents get as their tasks, grouped by the path of the call
+    /// in which an agent gets its document.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. The claims are grouped by the paths of the calls.
     pub payloads: Vec<PathClaims>,
-    /// Paths of calls that a run must not make. A path that is only the name of a goal also stands
-    /// for all calls of the goal's passes, items and members. A path that ends with `*` stands for
-    /// every path that begins with the text before `*`.
+    /// Paths of calls that a run must not make. The name of a goal alone also stands for all calls
+    /// of the goal's passes, items and members. A path with `*` at its end stands for every path
+    /// that begins with the text before `*`.
     pub never: Vec<CaseText>,
 }
 
-/// Claims of a test case about all calls with one path. A path names calls in a test case, and
-/// several calls may have the same path. There is one claim for each call, in the order of the
-/// calls. All claims concern the documents of the calls, or all concern the payloads.
+/// Claims of a test case about the calls with one path, which several calls may share. There is one
+/// claim for each call, in the order of the calls. The claims concern either the documents of the
+/// calls or their payloads.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,

@@ -1,6 +1,6 @@
 //! Decides whether a call can have a path that a case lists in `never`.
 //!
-//! If no call can have the path, the author has made a mistake, because the claim always holds.
+//! If no call can have the path, the claim always holds, so the author has made a mistake.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// A part of the label of a thread in which a goal runs. The label consists of the goal's name,
-/// followed by these parts: for example `_` and the number of an item.
+/// A part of the label of a thread in which a goal runs. A label consists of the goal's name and,
+/// for example, of the parts `_` and the number of an item.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
@@ -24,8 +24,8 @@ enum LabelPart {
 /// Whether a call of the workflow `definition` can have the path `path`. A path that ends with `*`
 /// stands for every path that begins with the text before `*`.
 ///
-/// Checks the goal at the beginning of the path. Also checks the name of a listener if the listener
-/// is called in the goal's own thread. Does not check the names of threads beneath this thread.
+/// Checks the goal at the beginning of the path and, if the path names a listener directly after
+/// the goal's thread, that listener. Accepts any names of threads beneath the goal's thread.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -55,8 +55,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
 }
 
 /// Returns patterns for the labels of all threads in which `goal` makes calls, including the
-/// threads of its supervisor and its judge. A label begins with the name of the goal. A pattern
-/// describes the rest of the label. Returns no patterns if the goal makes no calls itself.
+/// threads of its supervisor and its judge. A pattern describes the part of a label after the name
+/// of the goal. Returns no patterns if the goal makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -96,8 +96,7 @@ fn labels_of(
 }
 
 /// Returns patterns for the labels of the threads that carry out `goal` or a part of it, such as
-/// one item of a list. A label begins with the name of the goal. A pattern describes the rest of
-/// the label.
+/// one item of a list. A pattern describes the part of a label after the name of the goal.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -122,8 +121,8 @@ fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<L
     parts
 }
 
-/// Returns all loops, and all goals that may run in the passes of a loop. A loop may start such a
-/// goal directly, or through another goal.
+/// Returns all loops, and all goals that may run in a pass of a loop, whether the loop starts them
+/// directly or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let loops: Vec<_> = definition.goals.iter().filter(is_loop).collect();
@@ -150,7 +149,7 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Returns the goals that a goal may start while it has not failed.
+/// Returns the goals that a goal may start, except its fallback, which runs after a failure.
 fn members_of(goal: &GoalDefinition) -> Vec<&str> {
     match &goal.form {
         GoalForm::Loop { members, .. } => members.iter().map(|id| id.value.as_str()).collect(),
@@ -166,11 +165,14 @@ fn members_of(goal: &GoalDefinition) -> Vec<&str> {
     }
 }
 
-/// Whether `rest` can follow the name of a goal in a path. `rest` must consist of three parts: a
-/// text that matches the pattern `label`, an optional number such as `-1`, and an end that
-/// [`is_end`] accepts. The number marks a further run of the goal's thread, after a retry or a
-/// correction. If `is_beginning` is set, `rest` may also be an incomplete text: the beginning of a
-/// text with these parts.
+/// Whether `rest` can follow the name of a goal in a path. It must consist of these parts:
+///
+/// - a text that matches the pattern `label`
+/// - optionally, a number such as `-1`, which marks a further run of the goal's thread after a
+///   retry or a correction
+/// - an end that [`is_end`] accepts
+///
+/// If `is_beginning` is true, the beginning of such a text is enough.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {
@@ -200,9 +202,9 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` can follow the label of a goal's thread in a path. `rest` may be empty, may name
-/// a thread beneath the goal's thread, as in `.NAME`, or may name a listener that is called in the
-/// goal's thread, as in `/NAME`. If `is_beginning` is set, the name may be incomplete.
+/// Whether `rest` can follow the label of a goal's thread in a path. It may be empty, name a thread
+/// beneath the goal's thread (`.NAME`), or name a listener that is called in the goal's thread
+/// (`/NAME`). If `is_beginning` is true, the name may be incomplete.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

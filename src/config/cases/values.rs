@@ -16,17 +16,16 @@ const FAULT: KnownSection = KnownSection {
 /// The input of a run.
 #[derive(Debug, Clone)]
 pub enum CaseInput {
-    /// Values of the inputs, each as a pair of the input's name and the value. An input that is a
-    /// list has one pair for each of its values. `names` contains the name of each input once, with
-    /// its location in the file.
+    /// Values of the inputs, as pairs of an input's name and a value. A list has one pair for each
+    /// of its values. `names` contains the name of each input once, with its location in the file.
     Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
     /// The complete payload that is the input.
     Payload(CaseText),
 }
 
 /// The answers and faults that a case supplies for all calls with one path, in order. For an agent,
-/// each entry stands for one answer of the agent in its thread. For any other listener, each entry
-/// stands for the answer to one call.
+/// an entry is one answer of the agent in its thread. For any other listener, an entry is the
+/// answer to one call.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,
@@ -48,8 +47,8 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case causes in place of an answer. The goal then fails. Each variant has the name
-/// of the goal's failure code.
+/// A fault that a case causes in place of an answer, so that the goal fails. Each variant has the
+/// name of the goal's failure code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

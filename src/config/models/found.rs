@@ -19,8 +19,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and routes that the declarations of models name. Adds problems with
-/// missing keys to `missing` instead of `problems`, because only some commands need the keys.
+/// Resolves the files, keys and routes that the declarations of models name. Adds missing keys to
+/// `missing` and all other problems to `problems`, because only some commands need the keys.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,
@@ -150,9 +150,9 @@ fn provider(
 }
 
 /// Reads the key of a provider from the file or variable that the config names. If the config names
-/// neither, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`. Reports a
-/// missing or invalid key and returns `None`. Also returns `None` if the usual variable is not set
-/// and the provider needs no key.
+/// neither, reads the usual variable of the provider, such as `OPENAI_API_KEY`. Returns `None` if
+/// the key is missing or invalid. Reports this, unless the usual variable is unset and the provider
+/// needs no key.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -237,9 +237,8 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(path)).map_err(bad).ok()
 }
 
-/// Returns the settings of a model in the form that the journal records. Leaves out the API key.
-/// For a model that plays back a recording, also leaves out the delay between the parts of an
-/// answer.
+/// Returns the settings of a model in the form that the journal records, without the API key. For a
+/// model that plays back a recording, also leaves out the delay between the parts of an answer.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

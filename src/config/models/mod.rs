@@ -1,5 +1,5 @@
-//! Reads the declared language models, each from its table in the config. Afterwards, the submodule
-//! `found` resolves the files, keys and routes that their declarations name.
+//! Reads the declared language models, each from its table in the config. The submodule `found`
+//! then resolves the files, keys and routes that the declarations name.
 
 mod found;
 

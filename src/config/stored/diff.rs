@@ -49,8 +49,8 @@ impl ComparedConfig {
         Self { digest: config.digest, values, texts: texts.collect() }
     }
 
-    /// Reads the config that a boot recorded. If the boot is from before the journal stored
-    /// configs, the result has only the effective config.
+    /// Reads the config that a boot recorded. For a boot of an early version, which did not store
+    /// configs, reads only the effective config.
     pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let effective = effective_of(reader, boot)?;
         let toml = match StoredConfig::read(reader, boot) {
@@ -124,9 +124,8 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
     changes.collect()
 }
 
-/// Returns the unified diff of two texts. At the deadline, stops looking for equal lines, because
-/// two long texts without equal lines take quadratic time. Returns `None` if neither text has
-/// several lines.
+/// Returns the unified diff of two texts; `None` if neither text has several lines. Two long texts
+/// without equal lines take quadratic time, so the search for equal lines ends at `deadline`.
 fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     if !old.contains('\n') && !new.contains('\n') {
         return None;
@@ -136,8 +135,8 @@ fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key. `effective` is the effective config, which leaves out
-/// some sections. The values of these sections come from `toml`, the TOML text of the config.
+/// Returns the values of a config by key. Takes them from `effective`, the effective config. Takes
+/// the sections that the effective config leaves out from `toml`, the TOML text of the config.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {

@@ -73,8 +73,9 @@ impl ConfigHistory {
         self.boots.last()
     }
 
-    /// Returns the last boot or reload with a config whose digest begins with `digits`; `None` if
-    /// no config matches. `Err` contains the digests if several configs match.
+    /// Finds a config by `digits`, the beginning of its digest. Returns the last boot or reload
+    /// that put this config in force; `None` if no config matches. If several match, `Err` contains
+    /// their digests.
     pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
         let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));
         let mut digests: Vec<_> = matching.clone().map(|boot| boot.config).collect();

@@ -19,8 +19,8 @@ use super::{CONFIG_NAME, StoredConfig};
 pub enum StoredConfigError {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The config comes from a version of the program that did not yet store configs in the
-    /// journal.
+    /// The config cannot be loaded, because the version of the program that recorded it did not yet
+    /// store configs in the journal.
     #[error(
         "the config of the boot at position {position} is not stored in a form that can be loaded: \
          an earlier version recorded it. The journal has the effective config {config} as JSON"
@@ -32,7 +32,7 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// The effective config that this version of the program makes from the recorded texts differs
+    /// From the recorded texts, this version of the program makes an effective config that differs
     /// from the recorded effective config.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
@@ -44,8 +44,8 @@ pub enum StoredConfigError {
 }
 
 impl StoredConfig {
-    /// Loads the config for callers that start no organism. Needs no secret, no variable and no
-    /// program of a listener.
+    /// Loads the config for callers that start no organism. Secrets, variables and the programs of
+    /// listeners may be missing.
     ///
     /// # Errors
     ///

@@ -55,7 +55,7 @@ pub struct ConfigManifest {
     /// Directories that the config names.
     #[serde(rename = "directories", default, skip_serializing_if = "BTreeSet::is_empty")]
     directories: BTreeSet<String>,
-    /// Recordings that were too large to be stored.
+    /// Digests of the recordings that were too large to be stored, by their portable names.
     #[serde(rename = "left_out", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, Digest>,
     /// Config keys with secret values, which were left out and replaced by placeholders.
@@ -71,8 +71,8 @@ pub struct ConfigManifest {
 pub struct StoredConfig {
     pub manifest: ConfigManifest,
     manifest_text: String,
-    /// The config in force: overrides are applied, and variables are filled in. Secrets are left as
-    /// references to variables.
+    /// TOML text of the config in force, with overrides applied and variables filled in. Secrets
+    /// remain references to variables.
     pub toml: String,
     /// Texts of the files, by paths beneath the directory of the config.
     pub files: BTreeMap<String, String>,
@@ -145,16 +145,15 @@ impl StoredConfig {
         Ok(Self { manifest, manifest_text, toml, files })
     }
 
-    /// Returns the path and the text of each file to write for this config. The paths are relative
-    /// to the directory to which the files are written.
+    /// Returns the path and the text of each file of this stored config. Each path is relative to
+    /// the directory to which the files are written.
     pub fn all_files(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
     }
 
-    /// Returns the directories that the config names, relative to the directory to which the files
-    /// of this stored config are written. The writer of the files must create these directories
-    /// too. An outer directory comes before the directories within it.
+    /// Returns the directories that must be created beside the files of this stored config, outer
+    /// directories first. Each path is relative to the directory to which the files are written.
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let own = self.manifest.directories.iter().map(String::as_str);
         own.filter(|name| *name != ".")

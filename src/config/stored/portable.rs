@@ -21,8 +21,8 @@ const SHIPPED: &str = "outside/organism/";
 const PART_BYTES_MAX: usize = 200;
 /// Maximum number of path components of a portable name.
 const PARTS_MAX: usize = 32;
-/// Number of digits of a digest in a portable name. Only names of files and directories outside the
-/// project contain a digest.
+/// Number of digits of the digest in a portable name. Only a name of a file or directory outside
+/// the project contains a digest.
 const DIGITS: usize = 12;
 
 /// Returns the portable name of the file that the config names by `path`.
@@ -40,9 +40,8 @@ pub fn file_name(path: &str) -> String {
     format!("{OUTSIDE}/{}/{}", digits(parent), plain(name))
 }
 
-/// Returns a name for the directory that the config names by `path`. The name is valid beneath any
-/// directory: the normalised path if [`is_safe`] accepts it, and otherwise a name beneath
-/// `outside/`.
+/// Returns the portable name of the directory that the config names by `path`: the normalised path
+/// if [`is_safe`] accepts it, and otherwise a name beneath `outside/`.
 pub fn directory_name(path: &str) -> String {
     let normal = normalised(path);
     if normal == "." || is_safe(&normal) {
@@ -68,8 +67,7 @@ pub fn schema_name(path: &str) -> String {
     }
 }
 
-/// Whether `name` cannot lead out of a directory: joined to any directory, it names a path within
-/// that directory.
+/// Whether `name`, joined to any directory, names a path within that directory.
 pub fn is_safe(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_name = !part.is_empty() && part != "." && part != "..";
@@ -83,8 +81,8 @@ fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// Returns the path without `.` components. Removes each `..` together with the name before it, and
-/// keeps a `..` that has no name before it. Does not follow symbolic links.
+/// Returns the path without `.` components. A `..` removes the name before it, and stays if there
+/// is no such name. Does not follow symbolic links.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";

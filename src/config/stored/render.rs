@@ -23,7 +23,7 @@ pub struct RenderedConfig {
     pub directories: BTreeSet<String>,
     /// Recordings that are too large to be stored.
     pub left_out: BTreeMap<String, Digest>,
-    /// Config keys with secret values, which were replaced by placeholders.
+    /// Config keys whose secret values were replaced by placeholders.
     pub withheld: Vec<String>,
     /// Environment variables that the TOML text refers to without giving a default.
     pub variables: BTreeSet<String>,
@@ -42,8 +42,8 @@ enum TextRule {
     /// An address. The address is stored if it cannot contain a secret. Otherwise, a placeholder is
     /// stored.
     Address,
-    /// The name of a variable. If the string may be a secret that the author wrote here by mistake,
-    /// instead of a variable's name, a placeholder is stored.
+    /// The name of a variable. If the string does not look like such a name, a placeholder is
+    /// stored, because the author may have written a secret by mistake.
     VariableName,
     File,
     Recording,
@@ -207,16 +207,16 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a string without filling in its variables. Adds each variable that has no default in
-    /// the string to the variables that the config needs.
+    /// Writes a string with its references to variables. Adds each variable without a default to
+    /// the variables that the config needs.
     fn reference(&mut self, written: &str) -> String {
         let without_default = variables::named_without_default(written).map(str::to_owned);
         self.rendered.variables.extend(without_default);
         quoted(written)
     }
 
-    /// Writes a reference to an environment variable in place of the secret at `path`. The default
-    /// of this reference is `instead`.
+    /// Writes a reference to an environment variable in place of the secret at `path`. `instead` is
+    /// the default of the reference.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();

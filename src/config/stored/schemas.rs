@@ -27,9 +27,9 @@ struct EffectiveSchemas {
     schemas: BTreeMap<String, Digest>,
 }
 
-/// Finds the schema documents that declare the payload `name`, among the documents of the config
-/// that `boot` put in force. Returns no documents if the payload's schema is a part of this
-/// program, as for payloads of the core.
+/// Returns the schema documents that declare the payload `name` in the config that `boot` put in
+/// force. Returns no documents if the payload's schema is a part of this program, as for payloads
+/// of the core.
 ///
 /// # Errors
 ///

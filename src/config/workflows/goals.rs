@@ -436,8 +436,8 @@ impl WorkflowReader<'_> {
         Some(DelegatedRoles { agent: agent?, max: max?, depth: depth.unwrap_or(1), names })
     }
 
-    /// Makes a reader for an inner table of a goal: the table that is the value of `key`. If the
-    /// value is not a table, reports a problem and returns `None`.
+    /// Makes a reader for the table that is the value of `key` in a goal. If the value is not a
+    /// table, reports a problem and returns `None`.
     fn inner<'t>(
         &self,
         key: &str,

@@ -119,7 +119,7 @@ impl DeclaredWorkflows {
     }
 
     /// Resolves the names of members and payloads in the definitions, and checks the definitions.
-    /// `is_stored` states whether the config is a stored one.
+    /// `is_stored` states whether the config comes from a journal.
     pub fn configured(
         mut self,
         sections: &DeclaredSections,
@@ -415,8 +415,9 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Reads the prompt of a goal, from its text or its file. If the config states neither or both
-    /// of the two, or if the file cannot be read, reports this and returns `None`.
+    /// Reads the prompt of a goal: the text in the key `prompt`, or the file that `prompt_file`
+    /// names. If both keys are set, if neither is set, or if the file cannot be read, reports this
+    /// and returns `None`.
     fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
         let text = read.text("prompt");
         let path = read.text("prompt_file");

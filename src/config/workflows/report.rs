@@ -11,8 +11,8 @@ use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::sections::DeclaredSections;
 use super::{DeclaredWorkflow, PlaceTable};
 
-/// Checks all workflow definitions and reports their problems. `is_stored` states whether the
-/// config is a stored one.
+/// Checks all workflow definitions, and reports their problems. `is_stored` states whether the
+/// config comes from a journal.
 pub(in super::super) fn check(
     workflows: &[DeclaredWorkflow],
     places: &PlaceTable,

@@ -1,5 +1,5 @@
-//! Completes the payload name of each goal. The candidates are the payload names that the goal's
-//! listener or workflow accepts.
+//! Completes the payload name of each goal, from the payload names that the goal's listener or
+//! workflow accepts.
 
 use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};
@@ -9,10 +9,9 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names in the goals of a definition. Adds the namespace to a name without a
-/// namespace. If a goal names no payload, and its listener accepts only one, fills in the name of
-/// that payload. Does not report names that the listener does not accept: the check of the
-/// definition does so later.
+/// Completes the payload names in the goals of a definition: adds missing namespaces. A goal
+/// without a payload name gets the only name that its listener accepts. Does not report a name that
+/// the listener does not accept, because the later check of the definition does so.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
@@ -105,8 +104,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the error for a goal that calls `listener` with the payload `payload`, while the peer
-/// `other` also accepts this payload. The call would go to both listeners.
+/// Makes the error for a goal whose call would go to two listeners: to `listener`, which the goal
+/// names, and to the peer `other`, which also accepts the payload `payload`.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

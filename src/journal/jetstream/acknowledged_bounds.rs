@@ -1,14 +1,17 @@
 //! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
-//! that the stream once had.
+//! that the stream once had. No process writes to a stream that is shorter than one of these
+//! bounds. No process writes to a forked stream either: one that has a different record at the
+//! position of a bound.
 //!
-//! Servers may lose the end of a stream together with the leases, which state for each partition
-//! which process writes its stream. So before a process begins to write a stream, it queries every
-//! source that knows the position of a record of the stream. The sources are the projection and the
-//! state directory of this host, the directory with copied checkpoints, the last acknowledged
-//! record in the lease, and the projections of the other processes. A projection is a copy of the
-//! journal that a process makes from the stream. No process writes to a stream that is shorter than
-//! one of these bounds. If the stream has a different record at the position of a bound, the stream
-//! is forked, and no process writes to it either.
+//! Servers may lose the end of a stream together with the leases, which state which process writes
+//! the stream of each partition. So before a process begins to write a stream, it queries every
+//! source that knows the position of a record:
+//!
+//! - the projection of this host, which is its copy of the stream
+//! - the state directory of this host
+//! - the directory with copied checkpoints
+//! - the last acknowledged record in the lease
+//! - the projections of the other processes
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -67,7 +70,7 @@ pub struct ProjectionReport {
     pub projection: Option<ProjectionHead>,
     /// Processes that the reporting process believes to be running, including itself. The querying
     /// process waits for the reports of all of them. Empty if the reporting process has not
-    /// listened long enough to know the other processes.
+    /// listened long enough to know them.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
@@ -123,8 +126,8 @@ struct StreamBound {
     source: String,
     journal: Uuid,
     position: Position,
-    /// Hash of the record at `position`; `None` if the source of this bound is a checkpoint, which
-    /// does not contain the hash.
+    /// Hash of the record at `position`; `None` if the source is a checkpoint, because checkpoints
+    /// do not contain this hash.
     hash: Option<Digest>,
     /// Number of the last message of the stream, as far as the source knows; `None` if the source
     /// knows no message.
@@ -137,8 +140,7 @@ struct StreamBound {
 pub(super) struct StreamBounds {
     stream: String,
     all: Vec<StreamBound>,
-    /// Names of the sources that did not answer in time or could not be read, such as other
-    /// processes.
+    /// Names of the sources that did not answer in time, or could not be read.
     unreachable: Vec<String>,
 }
 
@@ -150,9 +152,8 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns only one lower bound for the length of the stream of `options`: the last record of
-    /// the projection in `data`, which is a copy of the stream. Returns no bound if the projection
-    /// is missing or empty.
+    /// Returns the bound of a single source: the last record of the projection in `data`, which is
+    /// a copy of the stream of `options`. Returns no bound if the projection is missing or empty.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -210,9 +211,8 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Returns the id of the journal that this host has followed. The id comes from the host's
-    /// projection, or from the note in the state directory. Returns `None` if neither of them
-    /// exists.
+    /// Returns the id of the journal on this host, from the host's projection or, without one, from
+    /// the note in the state directory. Returns `None` if neither exists.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
@@ -252,10 +252,10 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Queries the other processes over NATS for the last record of their projections, and adds
-    /// these records as lower bounds for the length of the stream. Each report also names the
-    /// processes that its sender believes to be running. Waits until all named processes have
-    /// reported, but at most [`limits::BOUNDS_TIMEOUT`].
+    /// Queries the other processes over NATS for the last records of their projections, and adds
+    /// these as lower bounds for the length of the stream. Each report also names the processes
+    /// that its sender believes to be running. Waits for the reports of all of these, but at most
+    /// [`limits::BOUNDS_TIMEOUT`].
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
@@ -304,9 +304,10 @@ impl StreamBounds {
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
     }
 
-    /// Checks a stream of `journal` that ends at record `last` and message `seq`. Refuses the
-    /// stream if a source knows a later record or message, or knows a different record than the
-    /// stream at some position. `hash_at` returns the hash of the stream's record at a position.
+    /// Checks a stream of `journal` that ends at record `last` and message `seq`. Returns an error
+    /// if a source knows a later record or message, or a record that differs from the stream's
+    /// record at the same position. `hash_at` returns the hash of the stream's record at a
+    /// position.
     pub fn check(
         &self,
         journal: Uuid,

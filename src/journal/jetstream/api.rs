@@ -21,11 +21,11 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// General code of servers that do not serve a request now, but may serve it later. Reasons are
-    /// an election of the cluster's leader, and an account for which JetStream is disabled.
+    /// General code of a server that cannot serve a request now, but may serve it later. The
+    /// cluster is electing a leader, or JetStream is disabled for the account.
     pub const UNAVAILABLE: u32 = 503;
-    /// Error code of a server that is no longer the leader. The general code in the same response
-    /// is not [`UNAVAILABLE`].
+    /// Error code of a server that is no longer the leader. In this case, the general code in the
+    /// response is not [`UNAVAILABLE`].
     pub const NOT_LEADER: u32 = 10_009;
     /// Error codes from accounts, servers and streams that have reached their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];

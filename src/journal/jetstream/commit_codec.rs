@@ -96,8 +96,8 @@ pub struct JournalIdentity<'a> {
     /// Number of partitions of the journal.
     #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
-    /// Whether the journal is being moved into this stream. Until the whole journal has arrived, no
-    /// pump continues it.
+    /// Whether the journal is being moved into this stream. No pump continues the journal until all
+    /// of it has arrived.
     #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
@@ -152,9 +152,9 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Journal(about), &[])
     }
 
-    /// Encodes the end of a move: the statement that the stream now contains all `records` records
-    /// of the moved journal. `epoch` is the epoch of the last pump that wrote to the journal before
-    /// the move.
+    /// Encodes the end of a move: the statement that the stream contains all `records` records of
+    /// the moved journal. `epoch` is that of the last pump that wrote to the journal before the
+    /// move.
     pub fn moved(records: u64, epoch: u32) -> Self {
         Self::epoch(epoch, "the embedded journal").with(&CommitLine::Moved { records }, &[])
     }
@@ -163,8 +163,8 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// Encodes `group`: records, checkpoints and files that are appended to the journal together. A
-    /// checkpoint in the group covers the records before the group.
+    /// Encodes `group`: records, checkpoints and blobs that are appended to the journal together. A
+    /// checkpoint in the group covers only the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let checkpoints = group.checkpoints.iter().copied();
         let written = checkpoints.fold(Self::default(), Self::checkpoint);
@@ -308,8 +308,8 @@ impl CommitAssembler {
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// Number of records of a journal that was moved into the stream. `None` unless this commit
-    /// states that the move is complete.
+    /// Number of records of the moved journal, if this commit states that the move into the stream
+    /// is complete; `None` otherwise.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }

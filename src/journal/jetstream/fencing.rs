@@ -1,7 +1,7 @@
 //! Fencing of a pump after another pump has taken over: the server refuses further messages of the
-//! older pump. In a header of each message, `StreamPublisher::put_after` names the last message of
-//! the stream that the pump knows. The server refuses the message if the stream has a later one,
-//! such as a message of the newer pump. The older pump stops when it finds a message with a newer
+//! older pump. `StreamPublisher::put_after` names, in a header of each message, the last message of
+//! the stream that the pump knows. If the stream has a later message, such as one of the newer
+//! pump, the server refuses the message. The older pump stops when it finds a message with a newer
 //! epoch in the stream.
 
 use crate::journal::Error;
@@ -27,8 +27,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for a message of another writer. The stream has this message, `found`, at
-    /// the sequence number at which this pump wanted to write its own next message.
+    /// Returns the error for a pump that finds a message of another writer: `found` is in the
+    /// stream at the sequence number that this pump wanted for its own next message.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

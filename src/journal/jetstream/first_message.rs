@@ -10,8 +10,8 @@ use super::commit_codec::{CommitAssembler, CommitContents};
 use super::read_failed;
 use super::stream_reader::{check_version, damaged, patiently};
 
-/// Returns the bytes of the group in the message `stored`. Returns an error if the message contains
-/// only a part of its group.
+/// Returns the bytes of the commit in the message `stored`. Returns an error if the message
+/// contains only a part of its commit.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
     check_version(options, stored.seq, &stored.body)?;
     let taken = CommitAssembler::default().take(&stored.body);

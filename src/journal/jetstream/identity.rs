@@ -22,8 +22,8 @@ use super::{Options, first_message, partition_count};
 pub struct JoiningHost<'a> {
     pub data: &'a Path,
     pub state: &'a Path,
-    /// If an operator is adopting a journal, or moving a journal into the stream, the id of this
-    /// journal; `None` otherwise.
+    /// Id of the journal that an operator is adopting or moving into the stream; `None` if an
+    /// operator does neither.
     pub accepts: Option<Uuid>,
     /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
     pub damage: OperatorAcceptance,
@@ -79,10 +79,10 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Returns the journal id for the first message of an empty stream. In the first partition,
-    /// this is `organism`, the id of the organism's journal. All other partitions get new ids.
-    /// Exception: if the state directory already has files of the journal `organism`, an earlier
-    /// stream of this journal was lost, and the first partition gets a new id too.
+    /// Returns the journal id for the first message of an empty stream. The first partition gets
+    /// `organism`, the id of the organism's journal. All other partitions get new ids. If the state
+    /// directory already has files of the journal `organism`, the first partition also gets a new
+    /// id, because an earlier stream of this journal was lost.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -158,9 +158,8 @@ fn path(state: &Path, options: &Options) -> PathBuf {
     state.join(format!("{}.organism", options.stream))
 }
 
-/// Copies files from the state directory `from` to the state directory `to`. Each of these files
-/// contains the id of one organism's journal. A host that is restored from a backup joins only the
-/// journals that these files name.
+/// Copies the notes about journal ids from the state directory `from` to the state directory `to`.
+/// A host that is restored from a backup joins only the journals that these notes name.
 pub fn copy_notes(from: &Path, to: &Path) -> Result<(), Error> {
     let io = |path: &Path| Error::io(path.display().to_string());
     if !from.exists() {

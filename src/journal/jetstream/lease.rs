@@ -84,8 +84,8 @@ pub struct LeaseEntry {
     /// Name of the holder, shown to people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder. The holder locks the directory, so if a process on the
-    /// same machine gets the lock, the holder has ended.
+    /// Machine and directory of the holder. A running holder locks this directory. So if another
+    /// process on the same machine gets the lock, the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
@@ -118,7 +118,7 @@ fn host() -> String {
     host.trim().to_owned()
 }
 
-/// Returns the name by which this process is shown to people.
+/// Returns the name of this process in texts for people.
 pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
@@ -149,9 +149,9 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record, which every renewal writes into the bucket. Once this pump
-    /// leads, this is its own last acknowledged record. Before, it is the record in the previous
-    /// holder's lease, so that this information is not lost if this pump never leads.
+    /// The last acknowledged record, which every renewal writes into the bucket. Until this pump
+    /// leads, it is the record in the previous holder's lease, so that it is not lost if this pump
+    /// never leads. Afterwards, it is this pump's own last acknowledged record.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
     /// previous renewal has ended, so no renewal replaces a record by an older one.
@@ -233,7 +233,7 @@ impl Lease {
     }
 
     /// Waits until the lease is free, and returns its revision. If the holder is known to be alive,
-    /// returns an error with the holder's name at once.
+    /// returns at once an error that names the holder.
     pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
         let mut seen = LastSeen::default();
         loop {
@@ -260,11 +260,12 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free. A lease is free at once if its last holder released it
-    /// without an heir, or chose this process as heir. It is also free if its holder was an earlier
-    /// process of this directory, or has not renewed it for [`limits::LEASE_LAPSE`]. If the last
-    /// holder chose another process as heir, the lease is free after
-    /// [`limits::LEASE_RESERVED_FOR_HEIR`]. `seen` keeps the results of earlier checks.
+    /// Checks whether the lease is free. `seen` keeps the results of earlier checks. The lease is
+    /// free:
+    /// - at once, if the last holder released it and chose no heir or this process as heir;
+    /// - at once, if its holder was an earlier process of this directory;
+    /// - after [`limits::LEASE_LAPSE`] without a renewal;
+    /// - after [`limits::LEASE_RESERVED_FOR_HEIR`], if another process is the heir.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -338,9 +339,9 @@ impl Lease {
         }
     }
 
-    /// Determines the holder of the lease after the server refused a renewal because the lease's
-    /// key had changed. This process may have changed the key itself, with an earlier renewal whose
-    /// response was lost.
+    /// Determines who holds the lease. Called after the server refused a renewal because the
+    /// lease's key had changed. The change may be an earlier renewal by this process whose response
+    /// was lost.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
@@ -381,9 +382,9 @@ impl Lease {
     }
 }
 
-/// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
-/// this process is the heir. If another process is the heir and does not take the lease, the lease
-/// is free after [`limits::LEASE_RESERVED_FOR_HEIR`].
+/// Returns the availability of a released lease. The lease is free at once if it has no heir or
+/// this process is the heir. If the heir is another process, the lease is free only after
+/// [`limits::LEASE_RESERVED_FOR_HEIR`].
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,

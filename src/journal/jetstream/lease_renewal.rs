@@ -1,7 +1,7 @@
-//! Lease renewal: an OS thread beside the pump that renews the pump's lease, and
-//! releases the lease at the end.
+//! Lease renewal: an OS thread beside the pump that renews the pump's lease, and releases the lease
+//! at the end.
 //!
-//! The monitor of the stream runs on another thread, so that a slow check of the stream delays no
+//! The stream's monitor has an OS thread of its own, so that a slow check of the stream delays no
 //! renewal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The reason why the pump must stop, once such a reason was found. Lease renewal and the stream's
-/// monitor set this value, each on its own thread. The writer reads this value before it appends.
+/// The reason why the pump must stop; `None` as long as there is no such reason. The lease renewal
+/// and the stream's monitor set this value. The writer reads it before each append.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -33,7 +33,7 @@ impl FoundCondition {
     }
 }
 
-/// Renews the lease on a separate thread. Dropping this value releases the lease.
+/// Renews the lease on a separate OS thread. Dropping this value releases the lease.
 #[derive(Debug)]
 pub struct LeaseRenewal {
     pub(super) found: FoundCondition,
@@ -82,8 +82,8 @@ impl LeaseRenewal {
         self.lease.acknowledge(acknowledged);
     }
 
-    /// Renews the lease now, with `acknowledged` as the last acknowledged record. Returns an error
-    /// if the renewal was not confirmed.
+    /// Renews the lease now, and states `acknowledged` in it as the last acknowledged record.
+    /// Returns an error if the server does not confirm the renewal.
     pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
         self.lease.acknowledge(acknowledged);
         match self.lease.renew() {

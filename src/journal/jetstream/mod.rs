@@ -1,10 +1,10 @@
 //! The journal on JetStream. Each partition has one stream, to which only the partition's pump
 //! writes. The pump's host also keeps a projection for readers: a copy of the records in SQLite.
 //!
-//! A group of records is one message, or several messages if the group is large. The group is
-//! durable when the server acknowledges its last message. The server appends a message only
-//! directly after the last message that this pump knows, so no other pump can have written in
-//! between. `commit_codec` describes the content of messages.
+//! A group of records is sent as one message, or as several if the group is large. The group is
+//! durable when the server acknowledges its last message. Each message names its predecessor, and
+//! the server refuses the message if the stream ends with another one. So no other pump can write
+//! in between. `commit_codec` describes the content of messages.
 //!
 //! This module must not know how a connection is made; module `nats` makes it.
 

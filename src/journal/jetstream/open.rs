@@ -33,13 +33,13 @@ use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
 impl StreamJournal {
     /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
     /// `data` holds the journal's projection; `state` holds the signing key and the checkpoints
-    /// outside the journal.
+    /// outside the journal. Waits for servers that do not answer, such as during an election.
     ///
-    /// Waits for servers that do not answer, such as during an election. Returns
-    /// [`Error::StreamShorter`] if acknowledged records, or the whole stream that contained them,
-    /// are missing. Returns [`Error::StreamForked`] if the stream has other records in place of
-    /// acknowledged ones, [`Error::Broken`] if a message was removed or damaged, and
-    /// [`Error::UnsafeServer`] if the stream could lose records.
+    /// Returns an error if the stream is unfit:
+    /// - [`Error::StreamShorter`]: acknowledged records, or the whole stream, are missing.
+    /// - [`Error::StreamForked`]: the stream has other records in place of acknowledged ones.
+    /// - [`Error::Broken`]: a message was removed or damaged.
+    /// - [`Error::UnsafeServer`]: the stream could lose records.
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -63,10 +63,9 @@ impl StreamJournal {
     }
 
     /// Opens the journal as [`StreamJournal::open_as`] does, and rebuilds the pump's state with
-    /// `recovery`. If `recovery` can restore the state from the snapshot of the projection, replays
-    /// only the records after the snapshot; a background thread verifies the records before it
-    /// while the pump runs. If the operator accepts damage, deletes the snapshot and replays every
-    /// record.
+    /// `recovery`. If `recovery` can restore a snapshot, replays only the records after the
+    /// snapshot. The earlier records are then verified in the background while the pump runs. If
+    /// the operator accepts damage, deletes the snapshot and replays every record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -149,8 +148,8 @@ impl StreamJournal {
     }
 }
 
-/// A recovery, with a note whether the recovery has begun. A begun recovery has restored a snapshot
-/// or replayed a record, and cannot be used for another attempt to open the journal.
+/// A recovery that can be used only once. `is_begun` states whether it has restored a snapshot or
+/// replayed a record. If so, it cannot be used for another attempt to open the journal.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -173,11 +172,11 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of a pump's first append in a new epoch. [`Error::Stopped`] means that another
-/// message with the same epoch is already in the place of the pump's message. Either another pump
-/// began the same epoch at the same moment, or this process itself wrote the message in an earlier
-/// attempt and did not get the acknowledgement. In both cases, returns [`Error::Fenced`], so that
-/// this process becomes a standby again.
+/// Maps an error of the first append in a new epoch: returns [`Error::Fenced`] for
+/// [`Error::Stopped`], so that this process becomes a standby again. [`Error::Stopped`] means that
+/// the stream already has another message with the same epoch in this place. Either another pump
+/// began the same epoch at the same moment, or this process wrote the message in an earlier attempt
+/// and got no acknowledgement.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -199,9 +198,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the id of the journal in the locked directory `opening`, and the last group of the
-/// stream that the projection in this directory has read. Returns `None` if there is no projection
-/// yet.
+/// Returns the id of the journal in the locked directory `opening`, and the mark of the last group
+/// that its projection has read from the stream. Returns `None` if there is no projection yet.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

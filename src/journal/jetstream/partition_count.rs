@@ -28,8 +28,8 @@ struct PartitionCount {
 /// pump writes the entry at the same moment.
 const TRIES: usize = 3;
 
-/// Lock: the partitions of one process begin a journal one after another, so that all partitions of
-/// the process note the same journal id.
+/// Lock: only one partition of a process at a time begins a journal, so that all partitions of the
+/// process note the same journal id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. For a new journal, writes the number of partitions and
@@ -111,9 +111,9 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// Returns the id of the organism's journal from the entry in the bucket. If the entry is missing
-/// or states no id, takes the id from the streams, which outlive the bucket. Returns `None` if all
-/// streams are empty.
+/// Returns the id of the organism's journal; `None` if all streams are empty. The id comes from
+/// `found`, the entry in the bucket. If this entry is missing or states no id, the id comes from
+/// the streams, which outlive the bucket.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,

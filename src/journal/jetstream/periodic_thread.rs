@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::journal::Error;
 
-/// A thread that runs a task at a fixed interval. Dropping this value ends the thread.
+/// An OS thread that runs a task at a fixed interval. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct PeriodicThread {
     stop: Option<Sender<()>>,
@@ -14,9 +14,8 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Starts a thread that calls `again` at intervals of `every`. The thread ends when `again`
-    /// returns false, or when this value is dropped. In the second case, the thread calls `last`
-    /// once before it ends.
+    /// Starts an OS thread that calls `again` at intervals of `every`. The thread ends when `again`
+    /// returns false. It also ends when this value is dropped, and then first calls `last` once.
     pub fn start(
         name: &str,
         every: Duration,

@@ -1,10 +1,10 @@
-//! Finds the message after which a projection continues to read its stream, if the last message
-//! that the projection read is no longer in the stream. A projection is a copy of the journal that
+//! Finds the message after which a projection continues to read its stream. Needed if the stream no
+//! longer has the last message that the projection read. A projection is a copy of the journal that
 //! a process makes from the stream.
 //!
-//! A repaired stream holds the same records in other messages. So the comparison uses the content
-//! of records instead of message numbers. The projection continues after the last message before
-//! the first record that the projection lacks.
+//! A repaired stream has the same records in other messages. So the comparison uses the content of
+//! records instead of message numbers. The projection continues before the first record that it
+//! lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,12 +23,12 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection; `last` is the last of these records. No
-    /// message up to the message `mark` contains a record after `last`, so the projection continues
-    /// to read the stream after `mark`.
+    /// The stream has all records of the projection; `last` is the last of these records. The
+    /// projection continues to read the stream after the message `mark`. It needs no record up to
+    /// this message.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record. The projection has later records, or it has files that the
-    /// stream lacks, such as configs.
+    /// The stream ends at this record. The projection has further records, or files, such as
+    /// configs, that the stream lacks.
     Shorter(Position),
     /// At this position, the stream and the projection have different records.
     Forked(Position),
@@ -67,7 +67,7 @@ pub(super) struct ProjectionComparison {
     pub missing_blobs: Vec<Digest>,
     /// First file in the stream whose bytes do not match its digest: the number of the file's
     /// message, and the digest. `None` if there is no such file. No host can read the stream beyond
-    /// this message, not even if a later message contains the file again.
+    /// this message, even if a later message contains an intact copy of the file.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 

@@ -19,10 +19,10 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream. The messages that
-/// follow it may begin with records that the projection already has. The second value is the
-/// position of the last of these records, or 0 if no record is repeated. Returns an error if the
-/// stream is shorter than the projection, or if the two have different records at some position.
+/// Returns the message after which the projection continues to read the stream, and a position.
+/// After this message, the stream may repeat records that the projection already has. The position
+/// is that of the last repeated record, or 0 if none is repeated. Returns an error if the stream is
+/// shorter than the projection, or if the two have different records at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -84,9 +84,9 @@ pub struct StreamProgress {
 /// Reads the stream after `progress` up to message `last`, and writes the records to the projection
 /// `following`. If the server becomes unreachable, `progress` shows which messages were read.
 ///
-/// Refuses records that no MAC proves to be written by a pump, and does not write them. But in a
-/// later record, an operator may have accepted missing MACs, wrong MACs or blanked payloads. So
-/// before this function refuses records, it reads and verifies the rest of the stream.
+/// Refuses records if no MAC proves that a pump wrote them, and does not write such records. Before
+/// a refusal, reads and verifies the rest of the stream, because an operator may have accepted
+/// missing MACs, wrong MACs or blanked payloads in a later record.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,
@@ -134,8 +134,8 @@ pub fn read(
     })
 }
 
-/// Removes records and checkpoints up to `known` from `taken`, the items of a stream, because the
-/// projection already has them. Returns the remaining items.
+/// Returns the items of a stream in `taken` without the records and checkpoints up to `known`,
+/// which the projection already has.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,
@@ -147,7 +147,7 @@ fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
 }
 
 /// Verifies the stream after `progress` up to message `last`, without writing to the projection.
-/// Returns an error if the MACs do not cover all records up to `last`.
+/// Returns an error if the stream has damage, such as unproved records, that no operator accepts.
 fn judge_rest(
     host: &StreamHost,
     progress: StreamProgress,

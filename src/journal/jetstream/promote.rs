@@ -1,10 +1,10 @@
 //! Moves an embedded journal into a stream. Every record stays as it is, so that the hash chain
 //! continues unbroken.
 //!
-//! A move first compares the stream with the journal to find what is still missing, so that an
-//! interrupted move can resume. The journal stays unchanged until everything was read back from the
-//! stream and is identical byte for byte; then one commit makes the journal the projection of the
-//! stream. Pumps do not continue the stream before the stream states that the move is complete.
+//! A move first determines which part of the journal the stream lacks, so that an interrupted move
+//! can resume. The journal stays unchanged until everything was read back from the stream and is
+//! identical byte for byte. Then one commit makes the journal the projection of the stream. No pump
+//! writes to the stream before the stream states that the move is complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ struct CopiedPrefix {
 #[derive(Default)]
 struct MoveStatements {
     begun: bool,
-    /// Final number of records, if the stream states that the move is complete; `None` otherwise.
+    /// Number of moved records. `None` if the stream does not state yet that the move is complete.
     moved: Option<u64>,
 }
 
@@ -237,9 +237,9 @@ impl CopiedPrefix {
 }
 
 impl MoveStatements {
-    /// Checks `contents`, the next group of the stream, against the journal that is being moved.
-    /// `compared` is the result of comparing the records, checkpoints and files of the stream up to
-    /// the end of this group. Returns an error if the group does not belong to the journal.
+    /// Checks that `contents`, the next group of the stream, belongs to the journal that is being
+    /// moved, and returns an error if it does not. `compared` is the result of comparing the
+    /// stream, up to the end of this group, with the journal.
     fn take(
         &mut self,
         options: &Options,

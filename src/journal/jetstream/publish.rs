@@ -1,21 +1,20 @@
 //! Appends a group of journal entries to the stream: durably, exactly once, and only if no other
 //! pump wrote meanwhile.
 //!
-//! Every message names the sequence number of the message that must precede it, so the server can
-//! store the message only at the next sequence number. A retry names the same predecessor, so it is
-//! never stored in addition to the first attempt. If the server does not answer, or reports that
-//! the stream already has a message at that place, the publisher reads the message there. If this
-//! is the publisher's own message, the append has succeeded. If it is another message, another pump
-//! has written to the stream, and this pump must stop.
+//! Every message names the sequence number of its predecessor, so the server can store the message
+//! only at the next number. A retry names the same predecessor, so the stream never stores a
+//! message twice. If the server does not answer, or reports that this place is taken, the publisher
+//! reads the message there. If it is the publisher's own message, the append has succeeded. If it
+//! is another message, another pump has written to the stream, and this pump must stop.
 //!
-//! The id of a message is made from its place and its content and, for a retry, from the number of
-//! the retry. A retry needs another id: a failed server may have passed the first id to its
-//! successor without the message, and the successor then refuses that id for two minutes as a
-//! duplicate.
+//! The id of a message consists of the number of its predecessor, a digest of its content and, for
+//! a retry, the number of the retry. A retry needs another id: a failed server may have passed the
+//! first id to its successor without the message, and the successor then refuses that id for two
+//! minutes as a duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
-//! request that no server answered, the publisher sends small requests until a server answers one
-//! of them. Only then does it publish a group again.
+//! request without an answer, the publisher sends small requests until a server answers one of
+//! them. Only then does it publish the group again.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -41,14 +40,14 @@ pub struct StreamPublisher {
     pub(super) stream: String,
     subject: String,
     /// Number of the last message that is known to be in the stream. The writer sets the number
-    /// once a group is durable. The monitor's thread compares the number with the end of the
+    /// once a group is durable. The stream's monitor compares the number with the end of the
     /// stream.
     last: Arc<AtomicU64>,
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The last attempt to publish, as two numbers: the number of the message directly after which
-    /// this pump tried to append, and the number of its retries at the same place.
+    /// The latest attempt to publish: the number of the message after which this pump tried to
+    /// append, and the number of retries at this place.
     retries: Cell<(u64, u32)>,
 }
 
@@ -82,9 +81,9 @@ impl StreamPublisher {
     }
 
     /// Appends a whole group after the last known message. Returns the number and the digest of the
-    /// group's last message. To complete the append, the caller must pass the number to
-    /// [`StreamPublisher::put`]. Before the append is complete, the caller may publish the same
-    /// group again; the stream still stores it once.
+    /// group's last message. The caller must then pass the number to [`StreamPublisher::put`].
+    /// Until then, the caller may publish the same group again, and the stream still stores it only
+    /// once.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -173,9 +172,9 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// Returns the error for an acknowledgement that states the sequence number `at` although the
-    /// message should have got the number `meant`. Older servers acknowledge a message with a
-    /// duplicate id in this way: they state the number of the earlier message with the same id.
+    /// Returns the error for an acknowledgement with a wrong sequence number: `at` in place of
+    /// `meant`. Older servers send such an acknowledgement for a message with a duplicate id. It
+    /// states the number of the earlier message with this id.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(
@@ -185,8 +184,8 @@ impl StreamPublisher {
         Error::broken(0, detail)
     }
 
-    /// Reads the message that follows message `after`. Repeats the request until a server answers,
-    /// but gives up after [`limits::STREAM_TIMEOUT`], or when the connection is lost, so that the
+    /// Reads the message that follows message `after`. Repeats the request until a server answers.
+    /// Gives up after [`limits::STREAM_TIMEOUT`], or when the connection is lost, so that the
     /// callers of the pump do not wait long for an error.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_TIMEOUT;

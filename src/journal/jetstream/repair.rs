@@ -1,10 +1,10 @@
-//! Repairs a stream that is forked, or that is shorter than the acknowledged records. One kind of
-//! repair publishes the missing records again, from a projection that has all records of the
-//! stream. In the other kind, an operator continues with the stream as it is.
+//! Repairs a stream that is forked, or that lacks acknowledged records at its end. There are two
+//! kinds of repair. Either the missing records are published again, from a projection that has all
+//! records of the stream. Or an operator continues with the stream as it is.
 //!
-//! Before a repair begins, this module writes a note about it into the state directory. The caller
-//! records the finished repair in the journal, and then removes the note. So an interrupted repair
-//! can be resumed, and it is recorded in the journal only once.
+//! Before a repair begins, this module writes a note about the repair into the state directory. The
+//! caller records the finished repair in the journal, and then removes the note. So an interrupted
+//! repair can be resumed, and every repair is recorded only once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub enum RepairSource {
     Stream,
 }
 
-/// A repair of a stream. While the repair is under way, a file in the state directory contains this
-/// value: the file is written before the repair begins, and removed once the repair is recorded.
+/// A repair of a stream. A note in the state directory contains this value, from before the repair
+/// begins until the repair is recorded in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
@@ -206,9 +206,9 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Verifies that the stream has every record that is named in the state directory, in the
-    /// copied checkpoints or in the lease. Called on a host without a projection, which cannot
-    /// publish the records that the stream lacks.
+    /// Verifies that the stream has every record that the state directory, the copied checkpoints
+    /// or the lease name. Called on a host without a projection, which cannot publish missing
+    /// records.
     fn check_without_projection(&self) -> Result<(), Error> {
         let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
         let known = known.max(self.shown_outside()?);
@@ -243,9 +243,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Whether the stream has lost messages at its end, but no records: the lost messages contain
-    /// only checkpoints, for example. The lease shows this. It then names a later message than the
-    /// last one in the stream, but no record after `last`, the last record of the projection.
+    /// Whether the stream has lost messages at its end that contained no records, but only
+    /// checkpoints, for example. If so, the lease names a later message than the last one in the
+    /// stream, but no record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();

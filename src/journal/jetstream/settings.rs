@@ -19,8 +19,8 @@ const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// some of these messages, with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
-/// Returns the settings of a stream that decide whether it can lose messages, each with its only
-/// safe value. A setting that a server does not report counts as null, false, zero or empty.
+/// Returns the settings that decide whether a stream can lose messages, each with its only safe
+/// value. If a server does not report a setting, it counts as null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),
@@ -58,8 +58,7 @@ const HARMLESS: [&str; 11] = [
 ];
 
 /// Values with which a setting of a stream has no effect. A setting that this module does not know
-/// must have one of these values, because any other value could make messages appear, vanish or
-/// change.
+/// must have one of these values. Any other value could make messages appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
 /// Returns the settings with which a journal's stream is created.
@@ -136,8 +135,8 @@ pub fn judge_server(
     Ok(())
 }
 
-/// Logs a warning, unless this process has logged the same warning before. A pump judges its server
-/// with each attempt to start, and an outage leads to many attempts.
+/// Logs a warning once per process, because a pump judges its server at each attempt to start, and
+/// an outage leads to many attempts.
 fn warn_once(warning: String) {
     static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     // The lock is released before the warning is logged, so that a slow log holds up no other pump.

@@ -142,9 +142,9 @@ impl Standby {
     }
 
     /// Catches up with the stream, and passes every new record to `recovery`. Stops early if the
-    /// server does not answer. The first call also verifies the projection, and passes the
-    /// projection's records to `recovery`: all of them, or only those after a snapshot. After an
-    /// error, the caller must not use `recovery` again.
+    /// server does not answer. The first call also verifies the projection, and passes its records
+    /// to `recovery`: all of them, or only those after a snapshot. After an error, `recovery` must
+    /// not be used again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
@@ -227,9 +227,9 @@ impl FollowedProjection {
 
     /// Opens the projection, and verifies that it is intact and comes from this stream. Returns an
     /// error if the stream has lost or changed a record. `before` is the result of
-    /// [found](Self::found). `bounds` contains records that the stream once had, and the source of
-    /// each, such as the projection of another host. The error names the sources that contradict
-    /// the stream; without `bounds`, it names only this projection.
+    /// [found](Self::found). `bounds` lists records that the stream must have, each with its
+    /// source, such as another host's projection. The error names the sources that contradict the
+    /// stream. Without `bounds`, the projection is the only source.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -279,8 +279,8 @@ impl CaughtUpProjection {
     }
 
     /// Refuses a stream that contradicts `bounds`. Each bound is the last record of the stream that
-    /// one source, such as the lease, knows. The stream must have this same record. The caller must
-    /// have read the whole stream before, up to message `seq`.
+    /// one source, such as the lease, knows, and the stream must have this same record. Must be
+    /// called only after the whole stream was read, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

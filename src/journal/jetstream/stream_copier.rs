@@ -47,9 +47,9 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Publishes the first message of the stream, which names `journal` and states that this
-    /// journal is being moved. So no pump writes to the stream before the message of
-    /// [`CommitEncoder::moved`], which ends the move, is published.
+    /// Publishes the first message of the stream. It names `journal` and states that this journal
+    /// is being moved. So no pump writes to the stream before the message of
+    /// [`CommitEncoder::moved`] ends the move.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,
@@ -57,8 +57,8 @@ impl<'c> StreamCopier<'c> {
         }))
     }
 
-    /// Publishes the files of the journal whose digests are not in `present`. The stream already
-    /// has the files in `present`.
+    /// Publishes the files of the journal that the stream lacks. `present` contains the digests of
+    /// the files that the stream has.
     pub fn publish_blobs(&self, present: &HashSet<Digest>) -> Result<(), Error> {
         let digests = self.reader.blobs()?;
         for digest in digests.iter().filter(|digest| !present.contains(digest)) {
@@ -70,10 +70,9 @@ impl<'c> StreamCopier<'c> {
         Ok(())
     }
 
-    /// Publishes the records after position `after`, up to and including `last`, in groups.
-    /// Publishes each checkpoint directly after the records that it covers. Calls `published` with
-    /// the position of the last record of each full group. The last group may be smaller, and is
-    /// then not reported.
+    /// Publishes the records after position `after`, up to and including `last`, in groups. Each
+    /// checkpoint follows the records that it covers. Calls `published` with the position of the
+    /// last record of each full group, but not for the rest at the end.
     pub fn publish_records(
         &self,
         after: Position,

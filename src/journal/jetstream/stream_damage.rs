@@ -21,15 +21,15 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the unproved records at the end of the stream; `None` if there are none.
-    /// Usually, the unproved records begin after the last MAC. If the last MAC of this host's key
-    /// is wrong, they begin after the last record that a right MAC of this key covers. MACs of
-    /// other hosts then prove nothing.
+    /// They begin after the last MAC. But if the last MAC of this host's key is wrong, they begin
+    /// after the last record that a right MAC of this key covers, because MACs of other hosts then
+    /// prove nothing.
     pub uncovered: Option<(Position, Position)>,
-    /// Position of the stream's last record, if no record of the stream has a MAC and the stream
-    /// may be older than MACs; `None` otherwise.
+    /// Position of the stream's last record. `None` if a record of the stream has a MAC, or if the
+    /// stream cannot be older than MACs.
     pub without_mac: Option<Position>,
-    /// Records with blanked payloads. Omits a record if a recorded action of an operator accepts
-    /// its redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
+    /// Records with blanked payloads that no recorded action of an operator accepts; at most
+    /// [`limits::ACTION_DETAILS_MAX`] of them.
     pub redacted: Vec<Position>,
 }
 
@@ -45,8 +45,8 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and the last of the records at the end of the stream that no MAC proves to
-    /// be written by a pump. Returns `None` if there are no such records.
+    /// Returns the first and the last of the unproved records at the end of the stream: no MAC
+    /// proves that a pump wrote them. Returns `None` if there are no such records.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

@@ -1,8 +1,8 @@
-//! Monitors the stream of a running pump. A thread checks whether the stream was replaced and
-//! whether it still has every acknowledged message, so that no pump continues to write to a lost
-//! journal.
+//! Monitors the stream of a running pump. A separate OS thread checks whether the stream was
+//! replaced and whether it still has every acknowledged message, so that no pump continues to write
+//! to a lost journal.
 //!
-//! Lease renewal runs on another thread, so that a slow check of the stream delays no renewal.
+//! Lease renewal has another OS thread, so that a slow check of the stream delays no renewal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,14 +37,14 @@ struct StreamMonitor {
     doubt: SuspectSince,
 }
 
-/// Time at which a continuing problem was first found. During an election a stream may look shorter
-/// than it is, so a problem counts only if it lasts.
+/// Time since which every check has found a problem; `None` without a problem. A problem counts
+/// only if it lasts, because during an election a stream may look shorter than it is.
 #[derive(Debug, Default)]
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// Takes the result of one check: a problem, or `None`. Returns the problem if all checks have
-    /// found a problem for at least [`limits::STREAM_GONE_AFTER`]. Otherwise, returns `None`.
+    /// Takes the result of one check: a problem, or `None`. Returns the problem if every check has
+    /// found a problem for at least [`limits::STREAM_GONE_AFTER`], and `None` if not.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
             self.0 = None;

@@ -22,9 +22,8 @@ pub struct StreamGroup {
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,
-    /// Function that makes the error for a message that cannot be decoded, or whose records are out
-    /// of order. Its arguments are the options, the number of the message and a description of the
-    /// damage.
+    /// Makes the error for a message that cannot be decoded, or whose records are out of order. The
+    /// arguments are the options, the number of the message and a description of the damage.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 
@@ -34,7 +33,7 @@ impl<'r> StreamReader<'r> {
     }
 
     /// Reads the groups after message `after`, up to message `last`, in batches. Skips incomplete
-    /// groups. A pump leaves such a group if it dies while it writes the group.
+    /// groups, which a pump leaves if it dies while it writes a group.
     pub fn read_after(
         &self,
         after: u64,
@@ -127,7 +126,7 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// Returns the number of messages to request at once, so that the bytes of all of them fit into the
+/// Returns the number of messages to request at once, such that all of them together fit into the
 /// buffer of a connection.
 fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))

@@ -15,7 +15,7 @@ use super::repair::set_logs_aside;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub journal: uuid::Uuid,
-    /// The last record in the copy.
+    /// Position of the last record in the copy.
     pub last: Position,
     pub blobs: usize,
     /// Number of checkpoints, up to `last`, that were copied from the file in the state directory.

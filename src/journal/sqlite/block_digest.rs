@@ -1,5 +1,5 @@
-//! Digests of large files. Several threads hash the blocks of a file. The digest of the file covers
-//! the file's length and the digests of its blocks.
+//! Digests of large files. The blocks of a file are hashed in parallel. The digest of the file
+//! covers the file's length and the digests of its blocks.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -9,7 +9,7 @@ use crate::journal::Error;
 use crate::limits;
 
 /// Maps an error of SQLite to an error of the journal. Distinguishes a broken journal from a file
-/// that is not a journal: one that is not a database, or that belongs to another program.
+/// that is no journal, because it is no database or belongs to another program.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if is_disk_full(&error) {
@@ -36,9 +36,9 @@ pub fn is_disk_full(error: &rusqlite::Error) -> bool {
         || extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-/// Makes SQLite keep the plan of a prepared statement, whatever the values of its parameters are.
-/// By default, SQLite may choose a plan for the present values. It then prepares the statement
-/// again for other values, which takes longer than most queries.
+/// Makes SQLite keep the plan of a prepared statement for all values of its parameters. By default,
+/// SQLite may choose a plan for the present values, and prepare the statement again for other
+/// values. This takes longer than most queries.
 pub fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
@@ -64,9 +64,9 @@ fn may_not_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Opens a journal in a directory without write permission, if the journal has no write-ahead log.
-/// SQLite cannot create its shared-memory file in such a directory, but needs this file only for a
-/// write-ahead log. Returns `None` if the journal has a write-ahead log.
+/// Opens a journal in a directory without write permission. Returns `None` if the journal has a
+/// write-ahead log, because reading it requires a shared-memory file, which SQLite cannot create in
+/// such a directory.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

@@ -18,8 +18,8 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     made.map_err(Error::io(directory.display().to_string()))
 }
 
-/// Returns the path of a note in the directory `state`. The note names the journal in `data`. If
-/// that journal is lost, the note reveals the loss.
+/// Returns the path of the note in the directory `state` that names the journal in `data`. The note
+/// reveals the loss if that journal is lost.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
@@ -33,8 +33,8 @@ fn canonical(data: &Path) -> Option<PathBuf> {
     data.canonicalize().ok().or_else(beneath_parent)
 }
 
-/// Notes in the state directory that a pump writes `journal` in `data`. If the same note is already
-/// there, writes nothing, and so needs no room on the disk.
+/// Notes in the state directory that a pump writes `journal` in `data`. Writes nothing if this note
+/// exists already, because a write could fail on a full disk.
 pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {
     if noted_journal(data, state) == Some(journal) {
         return Ok(());
@@ -46,8 +46,8 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
     noted.map_err(Error::io(path.display().to_string()))
 }
 
-/// Returns the id of the journal that a pump last wrote in `data`. The id comes from a note in the
-/// state directory. Returns `None` if there is no such note.
+/// Returns the id of the journal that a pump last wrote in `data`, as noted in the state directory.
+/// Returns `None` if there is no note.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }

@@ -22,8 +22,8 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock within [`limits::LOCK_TIMEOUT`]. Otherwise, returns an error that names the
-    /// holder.
+    /// Takes the lock. Returns an error that names the holder if the lock is not free within
+    /// [`limits::LOCK_TIMEOUT`].
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
@@ -119,9 +119,9 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// Parses a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`. If
-/// the line describes a write lock on the file with this `device` and `inode`, returns the id of
-/// the process that holds the lock. Otherwise, returns `None`.
+/// Returns the id of the process that holds a write lock on the file with this `device` and
+/// `inode`, if `line` describes such a lock, and `None` if not. `line` is a line of `/proc/locks`,
+/// such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

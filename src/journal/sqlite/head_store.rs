@@ -1,10 +1,10 @@
 //! Stores the heads of trees, which are the last records of the trees, and the leaves of the Merkle
 //! tree over these heads. The store is a working file of a pump, or one of the databases of a
-//! snapshot. After a pump has started from a snapshot, its store reads the snapshot's database in
-//! place, and writes to a new working file.
+//! snapshot. A pump that started from a snapshot reads the snapshot's database in place, and writes
+//! to a new working file.
 //!
-//! Damage of the disk must not change the records that a pump writes, so everything that is read is
-//! checked. This module checks each head against a checksum. It stores leaves in chunks of
+//! Everything that is read is checked, because damage of the disk must not change the records that
+//! a pump writes. This module checks each head against a checksum. It stores leaves in chunks of
 //! consecutive leaves; the caller checks the leaves of a chunk against the root of that chunk.
 
 use std::path::Path;
@@ -34,9 +34,8 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    /// Database of a snapshot, opened for reading only; `None` without a snapshot. `db` has
-    /// precedence: the store reads the head of a tree, or the leaves of a chunk, from this database
-    /// only if `db` does not have them.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
+    /// from this database only the heads and chunks that `db` lacks.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -129,9 +128,8 @@ impl HeadStore {
         Ok(Self { names, ..copy })
     }
 
-    /// Stores all of the heads and the leaves of all of the chunks, or nothing at all. A head
-    /// replaces the earlier head of the same tree, and leaves replace the earlier leaves of the
-    /// same chunk.
+    /// Stores all of the heads and the leaves of all of the chunks, or nothing at all. They replace
+    /// earlier heads of the same trees, and earlier leaves of the same chunks.
     pub fn put<'h>(
         &mut self,
         heads: impl Iterator<Item = &'h TreeHead> + Clone,

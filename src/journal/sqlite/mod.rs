@@ -89,9 +89,9 @@ const DROP_VIEWS: &str = "DROP VIEW IF EXISTS thread; DROP VIEW IF EXISTS messag
                           DROP VIEW IF EXISTS refusal; DROP VIEW IF EXISTS disposition; \
                           DROP VIEW IF EXISTS fact";
 
-/// Statement that adds the MAC column to the table `step`. It runs for a new journal, and for a
-/// journal of an earlier version without this column. So SQLite stores the same definition of the
-/// table in both cases, and a pump can verify the table at its start by comparing definitions.
+/// Statement that adds the MAC column to the table `step`. It runs both for new journals and for
+/// older journals without this column. So SQLite stores the same definition of the table for both,
+/// and a pump can compare definitions when it verifies the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 
 /// Key in table `meta` under which a projection stores its position in its stream.
@@ -204,10 +204,10 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Calls `fill`, which writes to the database, within one transaction. Fails if another pump
-    /// has begun a newer epoch. If the table of trees lacks at least
-    /// [`limits::TREES_REFRESH_RECORDS`] records, or must be written for another reason, the
-    /// transaction also updates this table. Any error rolls back the whole transaction.
+    /// Calls `fill`, which writes to the database, within one transaction. Any error rolls back the
+    /// whole transaction. Fails if another pump has begun a newer epoch. Also updates the table of
+    /// trees if it lacks [`limits::TREES_REFRESH_RECORDS`] records or more, or if an update was
+    /// requested.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -253,9 +253,9 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Moves the contents of a long write-ahead log into the file. An OS thread
-    /// beside the writer moves most of the log. Then the writer moves the short rest, so that
-    /// SQLite writes the log from its beginning again.
+    /// Moves the contents of a long write-ahead log into the file, so that SQLite writes the log
+    /// from its beginning again. Another OS thread moves most of the log, and the writer only the
+    /// short rest.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

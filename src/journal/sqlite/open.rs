@@ -53,9 +53,8 @@ pub struct LockedJournalDir {
 }
 
 /// Locks a directory with the journals of several partitions, and creates their common signing key
-/// if it is missing. Also locks the state directory: the names of the files in it depend only on
-/// the journal, so if another process followed the same journals with this state directory, it
-/// would overwrite the files of this process.
+/// if it is missing. Also locks the state directory. Another process that follows the same journals
+/// would otherwise overwrite the files there, because their names depend only on the journal.
 pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
     make(data)?;
     make(state)?;
@@ -103,20 +102,19 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
-    /// Returns the id of the journal in the file. If the file is a projection, also returns the
-    /// projection's position in the stream.
+    /// Returns the id of the journal in the file, and the position of a projection in its stream.
+    /// The second value is `None` if the file is no projection.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
     /// Verifies the hash chain of `journal` up to `last`. Returns the first of the unproved records
-    /// at the end of the journal; no MAC proves that a pump wrote these records. Returns `None` if
-    /// there are no unproved records.
+    /// at the end of the journal: no MAC proves that a pump wrote them. Returns `None` if there are
+    /// none.
     ///
-    /// If no record has a MAC, all records are unproved. Exception: without a watermark on this
-    /// host, the function returns `None` for such a journal, because the journal may be older than
-    /// MACs.
+    /// If no record has a MAC, all records are unproved. But if this host has no watermark of the
+    /// journal, returns `None`, because the journal may be older than MACs.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -142,8 +140,8 @@ impl LockedJournalDir {
         self.prove_from(None, purpose, accept, visit)
     }
 
-    /// Reads and verifies as [`LockedJournalDir::prove`] does. If `base` contains the evidence of a
-    /// snapshot, reads only the records after that snapshot.
+    /// Reads and verifies as [`LockedJournalDir::prove`] does. If `base` is given, reads only the
+    /// records after its snapshot.
     pub(super) fn prove_from(
         self,
         base: Option<SnapshotEvidence>,
@@ -308,7 +306,7 @@ pub struct FoundJournal {
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
-    /// The last record of the journal, not counting the records in `taken_out`.
+    /// Position of the last record that the journal keeps. The records in `taken_out` follow it.
     pub last: Position,
     /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
     /// watermark and the checkpoints outside the file reveal this loss.
@@ -317,12 +315,12 @@ pub struct FoundJournal {
     /// these records. The commit that records the operator's acceptance removes them from the
     /// journal's file.
     pub taken_out: Option<TakenOut>,
-    /// Number of checkpoints that are missing in the journal's file, but are in the state directory
-    /// or among the copied checkpoints. The commit that records the operator's acceptance writes
-    /// them to the journal's file.
+    /// Number of checkpoints that the journal's file lacks and that the state directory or the
+    /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
+    /// the file.
     pub put_back: usize,
-    /// If the file at the journal's path was not a journal, or if only the write-ahead log of a
-    /// journal was left, the new path of that file; `None` otherwise.
+    /// New path of a file that was moved aside: a file at the journal's path that was no journal,
+    /// or a write-ahead log without its journal. `None` if no file was moved.
     pub set_aside: Option<PathBuf>,
 }
 
@@ -358,8 +356,8 @@ impl SqliteJournal {
     }
 
     /// Opens the journal as [`SqliteJournal::open_with_copies`] does. If `recovery` can restore the
-    /// snapshot, continues from the snapshot; a background thread then verifies the records before
-    /// the snapshot while the pump runs. If the operator accepts damage, deletes the snapshot and
+    /// snapshot, continues from the snapshot. The earlier records are then verified in the
+    /// background while the pump runs. If the operator accepts damage, deletes the snapshot and
     /// reads every record.
     pub fn open_recovering(
         data: &Path,
@@ -415,8 +413,8 @@ impl SqliteJournal {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Decides how the next MAC is made. If the last MAC covers all records, the next MAC continues
-    /// its chain; otherwise, the next MAC begins a new chain.
+    /// Decides how the next MAC is made. If the last MAC covers all records, the next one continues
+    /// its chain. If not, the next one begins a new chain.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -467,9 +465,9 @@ impl<L> JournalWriter<L> {
 }
 
 impl LockedJournalDir {
-    /// If an operator accepts the loss of the journal, and the file at the journal's path is not a
-    /// journal, renames this file and returns its new path. If the file is missing, but its
-    /// write-ahead log is not, does the same with the log. Otherwise, returns `None`.
+    /// Renames a file that is at the journal's path but is no journal, if an operator accepts the
+    /// loss of the journal. If the file is missing and only its write-ahead log is left, renames
+    /// the log instead. Returns the new path; `None` if nothing was renamed.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         if !self.exists() {
             return if accept.loss { set_logs_aside(&self.data) } else { Ok(None) };
@@ -574,8 +572,8 @@ impl LockedJournalDir {
 }
 
 /// Verifies the records that follow the last verified record. Reads through `db`, which holds the
-/// write lock. So it also sees records that a killed pump committed without updating the index of
-/// the write-ahead log.
+/// write lock, and therefore also sees the commits of a killed pump that are missing in the index
+/// of the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

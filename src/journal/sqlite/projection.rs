@@ -34,7 +34,7 @@ pub struct CatchingUp {
 impl LockedJournalDir {
     /// Verifies the records in the projection's file, and prepares to catch up with the stream. If
     /// `recovery` can restore the snapshot of the projection, verifies only the records after the
-    /// snapshot now; a background thread verifies the earlier records. If the operator accepts any
+    /// snapshot now, and the earlier records in the background. If the operator accepts any
     /// `damage`, deletes the snapshot and verifies every record now.
     pub fn follow(
         mut self,
@@ -105,9 +105,9 @@ pub struct StreamEvidence<'f> {
 
 impl StreamEvidence<'_> {
     /// Returns the last record that a checkpoint of a known key covers. Known keys are the key of
-    /// this host, the `configured` keys, and keys that operators trust by recorded actions. An
-    /// action counts only if the checkpoint at its position is signed with a key that was already
-    /// known.
+    /// this host, the `configured` keys, and keys that operators trust by recorded actions. Such an
+    /// action counts only if the checkpoint at its position is signed with a key that was known
+    /// before the action.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
@@ -138,8 +138,8 @@ pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether the journal may have been written before MACs existed. True while this host has not
-    /// acknowledged any record of the journal.
+    /// Whether the journal may have been written before MACs existed: this host has not
+    /// acknowledged any of its records.
     pub is_old: bool,
 }
 
@@ -214,10 +214,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the items `taken` of the stream in one commit. Also stores `epoch`, the epoch of the
-    /// pump that wrote the items, because a process that starts later takes the epoch from the
-    /// projection, and does not read these items again. `judge` runs before anything is written,
-    /// and may refuse the items.
+    /// Appends the items `taken` of the stream in one commit. `judge` runs before anything is
+    /// written, and may refuse the items. Also stores `epoch`, the epoch of the pump that wrote the
+    /// items, because a process that starts later does not read these items again and takes the
+    /// epoch from the projection.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

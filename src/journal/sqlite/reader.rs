@@ -78,8 +78,8 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Returns the reader with a page cache of at most `kib` KiB, for a reader that stays open for
-    /// long.
+    /// Sets the size of the reader's page cache to at most `kib` KiB. For a reader that stays open
+    /// for long.
     pub fn with_page_cache(self, kib: u32) -> Result<Self, Error> {
         let set = self.db.pragma_update(None, "cache_size", -i64::from(kib));
         set.map_err(|error| self.read_error("the size of its cache", error))?;
@@ -272,8 +272,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Passes the row at `position` to `is_meant`, and returns the result of `is_meant`. Returns an
-    /// error if there is no such row.
+    /// Returns the result of `is_meant` for the row at `position`, or an error if there is no such
+    /// row.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,

@@ -49,12 +49,12 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
-/// Ends of the names of a journal's files: its write-ahead log, the index of this log, and the
+/// Endings of the names of a journal's files: its write-ahead log, the index of this log, and the
 /// database. The database comes last, so that a crash leaves no log without its database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
-/// Renames the file that is at the path of the journal in `data` but is not a journal. Also renames
-/// its write-ahead log. Returns the new path of the file, which was unused before.
+/// Moves a file that is at the path of the journal in `data` but is no journal to an unused path,
+/// and returns this path. Also moves its write-ahead log.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
@@ -71,9 +71,9 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     Ok(named(number, ""))
 }
 
-/// Renames the write-ahead log that a lost journal left in `data`, as [`set_file_aside`] does,
-/// because the log may contain the only copy of records. Returns the new path of the log; `None` if
-/// the log is missing or empty. Must be called only if the journal's file does not exist.
+/// Moves the write-ahead log that a lost journal left in `data`, as [`set_file_aside`] does,
+/// because the log may contain the only copy of records. Returns the log's new path; `None` if the
+/// log is missing or empty. Must be called only if the journal's file does not exist.
 pub fn set_logs_aside(data: &Path) -> Result<Option<PathBuf>, Error> {
     let log = data.join(format!("{DATABASE}-wal"));
     let has_index = data.join(format!("{DATABASE}-shm")).exists();
@@ -97,9 +97,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies the uncovered records at the end of the journal into a separate file. No MAC of this host
-/// covers these records. Returns `None` if there are no uncovered records, or if no MAC of this
-/// host covers any record. [`TableRepair::apply`] removes the copied records from the journal.
+/// Copies the records at the end of the journal that no MAC of this host covers into a separate
+/// file. Returns `None` if there are no such records, or if no MAC of this host covers any record.
+/// [`TableRepair::apply`] removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -165,7 +165,7 @@ fn keep_aside(
     Ok(path)
 }
 
-/// Creates a new file that only its owner may read. The name of the file is `stem.jsonl` or, if
+/// Creates a new file that only its owner may read. The name of the new file is `stem.jsonl` or, if
 /// this name is used, the first unused one of `stem-2.jsonl`, `stem-3.jsonl` and so on.
 fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
     let name = |number: u32| match number {

@@ -1,12 +1,11 @@
 //! Stores the states of trees and client keys that a pump has moved out of its memory. A client key
-//! is the key under which a client may repeat a submission. Each state is stored as text, under a
+//! is the key with which a client may repeat a submission. Each state is stored as text, under a
 //! unique name.
 //!
-//! The states are in a working file of the pump, which is a temporary database. One of the
-//! databases of a snapshot has the same form. After a pump has started from a snapshot, its store
-//! reads that database in place and never writes to it. The store writes states only to a new
-//! working file. If both contain a state of the same name, the state in the working file is the
-//! valid one.
+//! The states are in a working file of the pump, which is a temporary database. A snapshot contains
+//! a database of the same form. A pump that started from a snapshot only reads that database, and
+//! writes to a new working file. If both contain a state of the same name, the state in the working
+//! file is valid.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, 
                       text TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID; \
                       CREATE TABLE IF NOT EXISTS filter(names BLOB NOT NULL);";
 
-/// A store of states by name. A pump moves states from its memory into this store: the states of
-/// trees, and of client keys.
+/// A store of states by name. A pump moves the states of trees and client keys from its memory into
+/// this store.
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
@@ -45,9 +44,8 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    /// Database of a snapshot, opened for reading only; `None` without a snapshot. `db` has
-    /// precedence: the store reads a state from this database only if `db` has no state of the same
-    /// name.
+    /// Database of a snapshot, opened for reading only; `None` without a snapshot. The store reads
+    /// from this database only the states whose names `db` lacks.
     base: Option<Connection>,
     names: StoredNames,
 }
@@ -88,7 +86,7 @@ impl RestingStore {
     }
 
     /// Returns the connection to the database to which the store writes. Returns `None` if the
-    /// store is not open, or if it also reads states from the read-only database of a snapshot.
+    /// store is not open, or if it began with the states of a snapshot.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
@@ -153,9 +151,9 @@ impl OpenStore {
         Self::new(db, None)
     }
 
-    /// Opens a store with the states in `db`. If there is a `base`, which is a read-only database,
-    /// the store also reads the states in `base`. In this case, `db` must be empty, because this
-    /// function reads the stored names only from `base`.
+    /// Opens a store with the states in `db` and in `base`, a read-only database. If there is a
+    /// `base`, `db` must be empty, because this function then reads the stored names only from
+    /// `base`.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;
@@ -204,7 +202,7 @@ impl OpenStore {
 }
 
 /// Returns the Bloom filter that [`RestingStore::write_filter`] wrote to `db`. Returns `None` if
-/// `db` contains no filter, or if the size of that filter is not the size of a new [`StoredNames`].
+/// there is no filter, or if its size differs from that of a new [`StoredNames`].
 fn stored_filter(db: &Connection) -> rusqlite::Result<Option<StoredNames>> {
     let read = |row: &rusqlite::Row<'_>| Ok(StoredNames::from_bytes(row.get_ref(0)?.as_blob()?));
     let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;

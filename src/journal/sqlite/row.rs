@@ -19,8 +19,8 @@ pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
 
-/// Decodes and verifies the record of the row, which must have the position `expected`. Returns an
-/// error for a broken journal at that position if anything does not match.
+/// Decodes and verifies the record of the row. Returns an error for a broken journal if the record
+/// is invalid or does not have the position `expected`.
 pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
@@ -30,8 +30,8 @@ pub fn decode(
     row.unseal(expected, names)
 }
 
-/// Decodes and verifies the record of the row, which must have the position `expected`. Does not
-/// read the bytes of the record's payloads.
+/// Decodes and verifies the record of the row without the bytes of its payloads. The record must
+/// have the position `expected`.
 pub fn decode_body(
     expected: Position,
     row: &rusqlite::Row<'_>,

@@ -15,7 +15,7 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// The records of one chunk, each converted by the function `prepare` of the scan; or the error
+/// The records of one chunk, each converted by the `prepare` function of the scan, or the error
 /// that occurred when the chunk was read.
 type Chunk<T> = Result<Vec<T>, Error>;
 
@@ -66,8 +66,8 @@ pub fn scan_alone(
 }
 
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Several OS threads
-/// read the records and apply `prepare` to each. Verifies each record by itself, but not whether
-/// the record follows from the records before it.
+/// read the records and apply `prepare` to each. Verifies each record alone, but not that it
+/// follows from the records before it.
 pub fn in_order<T: Send, E: From<Error>>(
     data: &Path,
     first: Position,
@@ -114,9 +114,8 @@ pub fn in_order<T: Send, E: From<Error>>(
     })
 }
 
-/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread.
-/// Reads a chunk only after `take` has processed the chunk before it, so that only one chunk is in
-/// memory.
+/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's OS thread,
+/// and only after `take` has processed the previous chunk. So only one chunk is in memory.
 pub fn in_order_alone<T, E: From<Error>>(
     reader: &JournalReader,
     first: Position,

@@ -1,17 +1,16 @@
 //! Snapshots: the state of a pump at a checkpoint, so that a pump need not read every record at its
 //! start.
 //!
-//! A snapshot is three files in the state directory, beside the host's signing key. The first file
-//! is a database with the states of all trees, and of the keys under which clients may repeat
-//! submissions. The second is a database with the heads of all trees. The third is a header that is
-//! signed with the host's key. The header names the digests of the two databases, and is written
-//! last. A pump compares the digests at its start, and then reads only the parts of the databases
-//! that it needs. It continues to read from the databases later, and never writes to them. The
-//! snapshot is in the state directory, so that a program that can write only to the journal's
-//! directory cannot change the snapshot.
+//! A snapshot consists of three files in the state directory: a database with the states of all
+//! trees and of the keys with which clients may repeat submissions, a database with the heads of
+//! all trees, and a header. The header names the digests of the two databases, is signed with the
+//! host's key, and is written last. The state directory also holds this key. So a program that can
+//! write only to the journal's directory cannot change a snapshot.
 //!
-//! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
-//! journal does not have its checkpoint, the pump ignores the snapshot and reads every record.
+//! A pump compares the digests at its start, and then reads only the parts of the databases that it
+//! needs. It continues to read from them later, and never writes to them. Snapshots are derived
+//! data: a pump ignores a snapshot that is missing, damaged or of another version, or whose
+//! checkpoint the journal lacks, and reads every record.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -59,8 +58,8 @@ pub struct StoredState {
     pub store: RestingStore,
 }
 
-/// Evidence about the records up to a checkpoint. A pump that has this evidence at its start need
-/// not read these records.
+/// Evidence about the records up to a checkpoint, with which a pump need not read these records at
+/// its start.
 #[derive(Debug)]
 pub struct SnapshotEvidence {
     pub checkpoint: Checkpoint,
@@ -90,9 +89,9 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Number of earlier snapshots in the chain of this snapshot. Each snapshot of a chain is made
-    /// from the previous one and the records after it. A snapshot that is made from every record
-    /// begins a chain, and has the number 0.
+    /// Number of earlier snapshots in the chain of this snapshot. A snapshot that is made from
+    /// every record begins a chain, and has the number 0. Each further snapshot of a chain is made
+    /// from the previous one and the records after it.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -120,8 +119,7 @@ struct SnapshotHeader {
 }
 
 /// The state directory with the snapshots of one journal, and the values that a usable snapshot
-/// must match: the host's key, the journal, and the version of the core, whose rules compute the
-/// pump's state.
+/// must match: the host's key, the journal, and the version of the pump's rules.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -138,9 +136,9 @@ impl SnapshotPlace<'_> {
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
-    /// Reads the snapshot. If the snapshot cannot be used now, logs the reason and returns `None`.
-    /// Deletes a snapshot that can never be used. `is_known` states whether the journal has the
-    /// given checkpoint, and a record with the given hash at the checkpoint's position.
+    /// Reads the snapshot. If it cannot be used now, logs the reason and returns `None`. If it can
+    /// never be used, also deletes it. `is_known` states whether the journal has the given
+    /// checkpoint, and at its position a record with the given hash.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let error = match self.load_in_place(is_known) {
@@ -205,9 +203,9 @@ impl SnapshotPlace<'_> {
         self.assemble(header, heads, store).map(Some)
     }
 
-    /// Returns the header of the snapshot and the paths of the snapshot's databases; `None` if
-    /// there is no snapshot. Returns an error if the journal does not contain the checkpoint that
-    /// the header names, or if a database is missing.
+    /// Returns the header and the paths of the databases of the snapshot; `None` if there is no
+    /// snapshot. Returns an error if the journal lacks the checkpoint that the header names, or if
+    /// a database is missing.
     fn find(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -226,8 +224,8 @@ impl SnapshotPlace<'_> {
     }
 
     /// Makes the snapshot with this header from `heads` and `store`, the contents of its two
-    /// databases. If the database of heads is damaged, `heads` is `None`, and the snapshot is
-    /// unusable.
+    /// databases. Returns an error if the snapshot is unusable. `heads` is `None` if the database
+    /// of heads is damaged.
     fn assemble(
         &self,
         header: SnapshotHeader,
@@ -295,10 +293,9 @@ impl SnapshotPlace<'_> {
     }
 
     /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with a
-    /// copy of the present snapshot. An error in the present snapshot would be copied, too. So
-    /// after [`limits::SNAPSHOT_GENERATIONS`] copies in a row, the draft begins empty, and the next
-    /// snapshot is made from every record. The draft also begins empty if there is no usable
-    /// snapshot.
+    /// copy of the present snapshot. It begins empty if there is no usable snapshot, and after
+    /// [`limits::SNAPSHOT_GENERATIONS`] copies one after another, because a copy would keep an
+    /// error of the snapshot. The next snapshot is then made from every record.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

@@ -7,8 +7,8 @@ use foldhash::fast::FixedState;
 use crate::limits;
 
 /// A Bloom filter of the names in a store. The filter reports every name that was added, and by
-/// mistake also some other names. Each mistake costs a search in the store's file. The size of the
-/// filter is fixed, so mistakes become more frequent as names are added.
+/// mistake also some others. Each mistake costs a search in the store's file. The filter's size is
+/// fixed, so mistakes become more frequent as names are added.
 #[derive(Debug)]
 pub struct StoredNames {
     words: Vec<u64>,
@@ -21,8 +21,8 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Returns the two bits of the filter that stand for `name`. For each bit, returns the index of
-    /// a word of the filter, and a mask that selects the bit in this word.
+    /// Returns the two bits of the filter that stand for `name`. A bit is given as the index of a
+    /// word of the filter, and a mask for this word.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         // A fixed seed, because snapshots contain filters. A client that chooses names for their
         // bits only makes searches read the file.

@@ -1,5 +1,5 @@
-//! Reads the heads of all trees. Most heads are in a derived table of trees. Heads that are newer
-//! than this table come from the records.
+//! Reads the heads of all trees. Most heads come from a derived table of trees. The records contain
+//! the heads that are newer than this table.
 
 use std::collections::HashMap;
 
@@ -119,12 +119,12 @@ impl JournalReader {
     /// Returns the position up to which the table of trees agrees with `heads`, the last records of
     /// all trees. Returns 0 if the whole table must be written again.
     ///
-    /// If `snapshot` is `None`, `heads` were built from all records. The function then compares the
-    /// whole table. It returns an error if the structure of the table is damaged, because a damaged
+    /// If `snapshot` is `None`, `heads` were built from all records, and the function compares the
+    /// whole table. It returns an error if the table's structure is damaged, because a damaged
     /// table cannot be written again.
     ///
-    /// If `snapshot` is a position, `heads` continue from the snapshot at this position. The
-    /// function then compares at most the trees with records after the snapshot.
+    /// Otherwise, `heads` continue from the snapshot at the position `snapshot`. The function then
+    /// compares at most the trees with records after the snapshot.
     /// [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
@@ -171,8 +171,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether the table of trees agrees with `heads` about the trees that have records after the
-    /// snapshot from which `heads` continue. `heads` contains the last record of each tree.
+    /// Whether the table of trees agrees with `heads`, which contains the last record of each tree.
+    /// Compares only the trees that have records after the snapshot from which `heads` continue.
     fn agrees_about_recent(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let sql = format!("{COLUMNS} WHERE root = ?1");
         let mut query = self.db.prepare(&sql).map_err(|error| self.trees_error(error))?;
@@ -188,8 +188,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads`. The table may include records after the last
-    /// record of `heads`. For a tree with such records, compares only the tree's first record.
+    /// Whether the table of trees agrees with `heads`. If the table includes records of a tree that
+    /// follow the last record of `heads`, compares only the first record of this tree.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");
@@ -233,8 +233,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Verifies the position up to which the table of trees claims to be up to date. Returns an
-    /// error if the last record in the table has another position.
+    /// Returns an error unless the last record in the table of trees has the position up to which
+    /// the table claims to be up to date.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

@@ -1,6 +1,6 @@
-//! Runs WAL checkpoints of SQLite, which move the write-ahead log into the journal file. An OS
-//! thread beside the writer moves most of the log, so that the pump can continue meanwhile. The
-//! writer itself then moves the short rest, or the whole log if no OS thread can be created.
+//! Runs WAL checkpoints of SQLite, which move the write-ahead log into the journal file. Another OS
+//! thread moves most of the log while the pump continues. The writer itself then moves the short
+//! rest, or the whole log if no OS thread can be created.
 //!
 //! SQLite's automatic checkpoints are off, because SQLite does not report if such a checkpoint
 //! fails to sync. This module must not know records.
@@ -18,7 +18,7 @@ use super::open;
 pub enum WalCheckpointResult {
     /// The checkpoint copied all frames that were in the log when it began, but no later frames.
     Nearly,
-    /// The checkpoint could not open a connection of its own.
+    /// The checkpoint did not begin, because it could not open its own connection to the database.
     NotBegun,
     /// The disk is too full. The checkpoint will be retried later.
     NoRoom,
@@ -56,8 +56,8 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// Returns the result of the checkpoint once it has ended. Returns `None` if no checkpoint was
-    /// begun, or while it runs. With `wait`, blocks until the checkpoint has ended.
+    /// Returns the result of the checkpoint once it has ended. With `wait`, waits for this end.
+    /// Returns `None` if no checkpoint was begun, or if it still runs.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
@@ -76,8 +76,8 @@ impl Drop for WalCheckpointer {
     }
 }
 
-/// Runs a passive WAL checkpoint on the OS thread of the caller: copies frames of the write-ahead
-/// log into the database file, as far as this is possible without waiting for readers.
+/// Runs a passive WAL checkpoint on the caller's OS thread: copies frames of the write-ahead log
+/// into the database file, as far as this is possible without waiting for readers.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

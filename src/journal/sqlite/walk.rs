@@ -41,9 +41,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values of the record that a walk has visited last. A walk goes from newer to older records of
-/// one tree. It uses these values to verify the next record that it visits, which is the preceding
-/// record of the tree.
+/// Values of the record that a walk visited last. A walk goes back from newer to older records of
+/// one tree, and uses these values to verify the preceding record, which it visits next.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -78,9 +77,9 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// Begins a read transaction. Until the transaction is dropped, all reads see the same records
-    /// and take the file lock only once. Returns `None` if this reader already has an open read
-    /// transaction, which then remains open.
+    /// Begins a read transaction. Until it is dropped, all reads see the same records, and the file
+    /// lock is taken only once. Returns `None` if this reader already has an open read transaction,
+    /// and leaves that one open.
     pub fn view(&self) -> Result<Option<Transaction<'_>>, Error> {
         if !self.db.is_autocommit() {
             return Ok(None);

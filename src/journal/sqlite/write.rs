@@ -62,8 +62,8 @@ pub fn failed(error: rusqlite::Error) -> Error {
 }
 
 /// Returns a function that converts an error of SQLite into an [`Error`]. A full disk becomes
-/// [`Error::Full`]. Every other error gets the description `context`, which names the work during
-/// which the error occurred.
+/// [`Error::Full`]. To every other error, the function adds `context`, which names the work that
+/// failed.
 pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
     move |error| {
         if is_disk_full(&error) {
@@ -99,7 +99,7 @@ pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-/// Raises a journal of an older program to [`FORMAT`]: replaces the views, and writes the new
+/// Changes a journal of an older program to [`FORMAT`]: replaces the views, and writes the new
 /// format to the metadata. Does nothing if the journal already has this format.
 pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::Result<()> {
     if about.format == FORMAT {

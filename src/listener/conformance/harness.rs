@@ -112,8 +112,8 @@ impl TrialHarness {
         }
     }
 
-    /// Continues a paused program once the server has handled all messages to the program. Ignores
-    /// a lost connection, because the next delivery then fails and reports the loss.
+    /// Continues a paused program once the server has handled all messages to it. Does not report a
+    /// lost connection, because the next delivery then fails and reports it.
     pub async fn resume(&self) {
         if let Self::Nats { wire, program, .. } = self {
             wire.send_and_confirm().await;
@@ -167,8 +167,8 @@ impl NatsProgram {
         }
     }
 
-    /// Ends the program with SIGTERM, waits a limited time for its exit, and kills the processes
-    /// that remain in its group.
+    /// Sends SIGTERM to the process group of the program, waits a limited time for the program's
+    /// exit, and kills the processes that remain in the group.
     async fn end(&mut self) {
         self.signal(Signal::TERM);
         timeout(limits::EXIT_GRACE, self.child.wait()).await.ok();
@@ -176,7 +176,7 @@ impl NatsProgram {
     }
 
     /// Kills the process group of the program. Must be called before the program is waited for, or
-    /// immediately afterwards, because the system may later reuse the group's id.
+    /// directly after the wait, because the system may later reuse the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -190,13 +190,12 @@ impl Drop for NatsProgram {
 }
 
 /// Environment variables that make a program flush its output by itself. The check removes them
-/// from the program's environment. Otherwise, a program could pass the checks in its author's
-/// shell, and then hang in an organism whose config does not set the variables in `env`.
+/// from the program's environment. If the author's shell sets them, a program could otherwise pass
+/// the checks, and then hang in an organism whose config does not set them in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
-/// Returns the settings with which the host runs the tested program as a child process. With these
-/// settings, the host does not restart the program after an exit: a restart would hide an
-/// unexpected exit from the check, which must fail then.
+/// Returns the settings with which the host runs the tested program as a child process. They
+/// disable restarts, because a restart would hide an unexpected exit, for which a check must fail.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();

@@ -1,6 +1,6 @@
 //! Checks a program directly on its pipes, without the host that delivers calls in an organism. The
-//! conformance kit decides how many bytes the program can read at a time. So no result depends on
-//! whether the conformance kit or the program is faster.
+//! conformance kit decides how many bytes the program can read at a time, so that no result depends
+//! on the speed of either.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
-    /// Sends a request. If no answer comes in time, returns a description of the text that the
-    /// program wrote instead of an answer. Returns `None` if the program answered or ended.
+    /// Sends a request. Returns `None` if the program answers in time or ends. If it does not,
+    /// returns a description of the text that the program wrote in place of an answer.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {
@@ -184,8 +184,8 @@ impl<'t> PipedProgram<'t> {
         judge_payloads(answer.payloads?, self.judge)
     }
 
-    /// Closes the input of the program, and checks that the program writes nothing more. Accepts a
-    /// program that does not end, because another check covers the exit.
+    /// Closes the input of the program, and checks that the program writes nothing more. Does not
+    /// check the exit, because another check does.
     async fn ends_without_more(&mut self) -> Result<(), String> {
         self.process.close_input();
         let more = timeout(limits::EXIT_GRACE, self.process.next()).await;

@@ -26,7 +26,7 @@ pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 pub(super) struct NatsSender {
     pub client: Client,
     pub runtime: Handle,
-    /// Deadline for sending to an unreachable server. Empty until the program must stop.
+    /// Deadline for sending to an unreachable server. Not set until the program must stop.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 
@@ -63,9 +63,8 @@ impl NatsSender {
         }
     }
 
-    /// Calls `publish` again and again while the send buffer is full, until the buffer has room. A
-    /// program that must stop gives up at its deadline, because the buffer for an unreachable
-    /// server never empties.
+    /// Calls `publish` until the send buffer has room. If the program must stop, gives up at its
+    /// deadline, because the buffer for an unreachable server never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,

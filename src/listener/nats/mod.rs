@@ -1,7 +1,7 @@
-//! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and one OS
-//! thread, the serving thread, handles one delivery after another. While the queue is empty, the
-//! serving thread also drives the connection: it sends and receives the messages. While a handler
-//! runs, a second OS thread drives the connection, so that announcements and keep-alives continue.
+//! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue. One OS
+//! thread, the serving thread, handles one delivery after another. It also sends and receives the
+//! messages of the connection while the queue is empty. While a handler runs, a second OS thread
+//! does this, so that announcements and keep-alives continue.
 
 mod delivery;
 mod endpoint;
@@ -90,7 +90,7 @@ struct DeliveryQueue {
 impl DeliveryQueue {
     /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
     /// queued, uses the NATS connection at most once in each [`limits::KIT_BATCH_TIME`], so that
-    /// several answers are sent together. This time is short, so no answer waits long.
+    /// several answers are sent together after a short wait.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -114,8 +114,8 @@ struct KitState {
     sender: NatsSender,
     held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
-    /// Deadline for sending to an unreachable server. Empty until the program must stop. Once the
-    /// deadline is set, the program does not announce itself.
+    /// Deadline for sending to an unreachable server. Not set until the program must stop. Once it
+    /// is set, the program no longer announces itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
     /// Subject for deliveries to this replica alone. Such a delivery builds on messages that this
@@ -187,8 +187,8 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns a permission error that prevents this replica from receiving deliveries or from
-    /// sending answers; `None` if there is no such error.
+    /// Returns a permission error because of which this replica cannot receive deliveries or cannot
+    /// send answers; `None` if there is no such error.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -198,8 +198,8 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// If the program is stopping, waits until the deadline for sending to an unreachable server.
-    /// Otherwise, waits forever.
+    /// Waits until the deadline for sending to an unreachable server. Waits forever if the program
+    /// is not stopping.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -258,9 +258,9 @@ impl KitState {
     }
 
     /// Reports to the pump each operation that the servers denied later than `after`, so that the
-    /// pump records the denial. Returns the time of the last denial. Does not report a denied
-    /// publish of an answer: reports and answers have subjects with the same prefix, so the servers
-    /// would deny the report, too.
+    /// pump records the denial. Returns the time of the last denial, or `after` if there was none.
+    /// Does not report a denied publish of an answer: answers and reports have subjects with the
+    /// same prefix, so the servers would deny the report, too.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -376,9 +376,9 @@ impl KitState {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the messages of a call for the next delivery of the call. Returns headers for the
-    /// answer. The headers report to the pump that the next delivery need not contain these
-    /// messages. Returns no headers if the messages are not remembered.
+    /// Remembers the messages of a call for the next delivery of the call. Returns answer headers
+    /// that permit the pump to omit these messages then. Returns no headers if the messages are not
+    /// remembered.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if !request.asks_preview && request.remember(&mut self.memory()) {
@@ -387,9 +387,9 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers. Waits only a limited time for an unreachable server. If an answer is
-    /// lost, this replica no longer renews its lease on the answered delivery. The lease ends, and
-    /// the pump delivers the call again.
+    /// Sends the last answers. Waits only a limited time for an unreachable server. The pump
+    /// delivers a call again if its answer is lost, because this replica then no longer renews the
+    /// lease on the delivery.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);
@@ -423,7 +423,7 @@ impl KitState {
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
 /// Error code for an answer that cannot be sent, such as one with a character that XML does not
-/// allow. The pump does not retry the call, because the handler has already acted.
+/// allow. The pump does not retry the call, because the handler has already had its effects.
 const UNWRITABLE: u16 = 422;
 const GONE: u16 = 499;
 const FAILED: u16 = 500;

@@ -1,6 +1,6 @@
-//! Deserializes typed payloads. The deserializer of quick-xml ignores namespaces, and skips blank
-//! text. This module therefore first removes the elements and attributes of other namespaces, and
-//! reads blank text itself.
+//! Deserializes typed payloads. The deserializer of quick-xml ignores namespaces and skips blank
+//! text. So this module first removes the elements and attributes of other namespaces, and reads
+//! blank text itself.
 
 use std::borrow::Cow;
 
@@ -37,8 +37,8 @@ pub(super) fn deserialize<P: TypedPayload>(payload: &str) -> Result<P, DeError> 
     read_blank(&root).map_or_else(read, Ok)
 }
 
-/// Removes the elements and attributes that are no fields of the type `P`, because they are in
-/// another namespace. Returns whether there were any.
+/// Removes the elements and attributes in namespaces that do not belong to the type `P`. Returns
+/// whether there were any.
 fn remove_foreign<P: TypedPayload>(element: &mut Element) -> bool {
     let attributes = element.attributes.len();
     element.attributes.retain(|(name, _)| is_own_attribute::<P>(name));
@@ -69,8 +69,8 @@ fn is_own<P: TypedPayload>(name: &QName) -> bool {
 }
 
 /// Whether an attribute may be a field of the type `P`. Also true for `xsi:nil`, which the
-/// deserializer itself handles, and for attributes such as `xml:lang`, which become fields whose
-/// names contain the prefix `xml:`.
+/// deserializer handles, and for attributes such as `xml:lang`, whose fields have names with the
+/// prefix `xml:`.
 fn is_own_attribute<P: TypedPayload>(name: &QName) -> bool {
     match name.namespace() {
         XML_NAMESPACE => true,
@@ -79,9 +79,9 @@ fn is_own_attribute<P: TypedPayload>(name: &QName) -> bool {
     }
 }
 
-/// Deserializes a payload whose root element contains only blank text, or nothing. The text is then
-/// the value of the field [`TEXT_FIELD`]. Returns `None` for any other payload, and if the type
-/// cannot be read from such a text.
+/// Deserializes a payload whose root element is empty or contains only blank text. This text
+/// becomes the field [`TEXT_FIELD`]. Returns `None` for any other payload, or if the type cannot be
+/// read from such a text.
 fn read_blank<P: TypedPayload>(root: &Element) -> Option<P> {
     let text = root.own_text();
     if root.children().next().is_some() || !text.trim().is_empty() {

@@ -212,9 +212,9 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// Reads the next payload. Returns the payload's name, and the payload's text exactly as
-    /// written. The namespace of the name comes from a declaration in the payload's own root
-    /// element, never from the frame around the payload.
+    /// Reads the next payload. Returns its name, and its text exactly as written. Only a
+    /// declaration in the payload's own root element sets the namespace of the name, never one in
+    /// the frame.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {

@@ -1,8 +1,8 @@
 //! Blocks that only Anthropic can read, such as signed thinking.
 //!
-//! Text, calls and opaque blocks of an answer are kept separately, but must be sent back in their
-//! original order. So each opaque block is kept with its place in this order: the number of bytes
-//! of text and the number of calls before it.
+//! The text, the calls and these blocks of an answer are kept separately, but must be sent back in
+//! their original order. So each block is kept with its place: the number of bytes of text and the
+//! number of calls before it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -55,8 +55,8 @@ enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// Input of the call, as the first event of the block states it. If later events contain
-        /// the input in pieces, this field is ignored.
+        /// Input of the call, as the first event of the block states it. Ignored if later events
+        /// contain the input in pieces.
         input: String,
     },
     Thinking {
@@ -78,10 +78,9 @@ enum PartialBlock {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
-    /// Input from the first event of the last call's block; `None` if later events of the block
-    /// contained the input. If this input is empty, the call gets it only once it is clear that the
-    /// block was not cut short: the first event also states an empty input if later events contain
-    /// the input.
+    /// Input that the first event of the last call's block stated; `None` if later events contained
+    /// the input. An empty input is given to the call only if the block was not cut short, because
+    /// the first event also states an empty input if further events are to follow.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
@@ -182,8 +181,8 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Gives the last call the input of the first event of its block, if the block contained no
-    /// other input.
+    /// Gives the last call the input that the first event of its block stated, unless later events
+    /// contained the input.
     fn fill_call(&mut self) {
         if let Some(input) = self.unfilled.take()
             && let Some(call) = self.calls.last_mut()

@@ -165,10 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice to send with a request. In the API, the limit of one tool call per
-/// answer is a field of the tool choice. So a request that has this limit but no tool choice gets
-/// the tool choice `auto`. Returns `None` for a request that has neither the limit nor a tool
-/// choice.
+/// Returns the tool choice to send with a request; `None` if none is needed. In the API, the limit
+/// of one tool call per answer is a field of the tool choice. So a request with this limit but
+/// without a tool choice gets the tool choice `auto`.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -181,8 +180,8 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
-/// Marks the last of `parts` for the provider's prompt cache. Up to this mark, later requests
-/// probably repeat this request unchanged.
+/// Marks the end of `parts` for the provider's prompt cache. Later requests probably begin with the
+/// same content up to this mark.
 fn mark(parts: &mut [AnthropicPart<'_>]) {
     if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
         *cache_control = Some(CacheControl { r#type: "ephemeral" });
@@ -257,7 +256,7 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
 }
 
 /// The text and the calls of an answer, which are written to `parts` piece by piece. `texts_taken`
-/// and `calls_taken` state how much of the text, and how many of the calls, are already written.
+/// and `calls_taken` count the bytes of text and the calls that are already written.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
@@ -268,8 +267,8 @@ struct UnwrittenParts<'a> {
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes the next text and calls to `parts`. Afterwards, `parts` contains the first `text`
-    /// bytes of the answer's text and the first `calls` of its calls.
+    /// Writes the next text and calls to `parts`, which then contains the first `text` bytes of the
+    /// answer's text and its first `calls` calls.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

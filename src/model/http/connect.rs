@@ -19,9 +19,8 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection to a provider, directly or over a proxy.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy that receives and forwards the request; `None` for a direct connection or a
-    /// tunnel. A request to such a proxy contains the whole URL in its request line, and the
-    /// proxy's authorization.
+    /// The proxy that forwards the request, which then contains the whole URL in its request line,
+    /// and the proxy's authorization. `None` if the connection is direct or leads through a tunnel.
     pub relay: Option<HttpProxy>,
 }
 

@@ -7,8 +7,8 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// State of the search for the end of a response's body. The variant states how the rest of the
-/// body is read.
+/// Framing of the unread part of a response's body. The variant states how the end of the body is
+/// found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// The body ends after the given number of bytes.
@@ -72,9 +72,9 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Decodes the next piece of the input `rest`. Appends the bytes of the body in this piece to
-    /// `body`. Returns the next framing, and the number of input bytes that were consumed. Returns
-    /// `None` if the piece has not arrived completely, or if the framing is already broken.
+    /// Decodes the next piece of the response from the input `rest`. Appends the bytes of the body
+    /// in this piece to `body`. Returns the next framing and the number of consumed input bytes.
+    /// Returns `None` if more input is needed, or if the framing is already broken.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {
@@ -114,8 +114,8 @@ impl BodyFraming {
     }
 }
 
-/// Handles a line that has not arrived completely. Returns [`BodyFraming::Broken`] if the line is
-/// already too long. Otherwise returns `None`, so that the caller waits for more input.
+/// Returns `None` for an incomplete line, so that the caller waits for more input. If the line is
+/// already too long, returns [`BodyFraming::Broken`] instead.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }

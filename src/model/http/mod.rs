@@ -117,8 +117,7 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Returns these deadlines with a deadline for the first byte of the body. The time-out for
-    /// that byte starts now.
+    /// Returns these deadlines, and starts the time-out for the first byte of the body.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

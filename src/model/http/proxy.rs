@@ -74,7 +74,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Requests a tunnel to `endpoint` from the proxy. `stream` is an open connection to the proxy.
+    /// Requests a tunnel to `endpoint` over `stream`, an open connection to the proxy.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,

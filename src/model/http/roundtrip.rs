@@ -148,8 +148,8 @@ impl HttpConnection {
         }
     }
 
-    /// Reads from the connection, and returns the number of bytes read. Writes the request body at
-    /// the same time, because a server may respond before it has the whole body.
+    /// Reads from the connection, and returns the number of bytes read. Meanwhile writes the
+    /// request body, because a server may respond before it has the whole body.
     async fn receive(&mut self) -> io::Result<usize> {
         let Self { stream, writer, received } = self;
         received.reserve(limits::HTTP_READ_BYTES);
@@ -216,9 +216,9 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Writes as much of the request as the connection accepts. Returns `Ready` once the whole
-    /// request is written or writing has failed. After a failure, the caller still reads from the
-    /// connection, because the server may have responded before it stopped reading.
+    /// Writes as much of the request as the connection accepts. Returns `Ready` when the whole
+    /// request is written, or when writing has failed. After a failure, the caller must still read
+    /// from the connection, because the server may have sent a response.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

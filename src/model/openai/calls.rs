@@ -1,5 +1,5 @@
-//! Assembles native calls, which are tool calls in the form of the provider's API, from the pieces
-//! in which the provider streams them.
+//! Assembles native calls from the pieces in which a provider streams them. A native call is a tool
+//! call in the form of the provider's API.
 
 use std::borrow::Cow;
 
@@ -57,25 +57,28 @@ impl CallDelta<'_> {
 struct PartialCall {
     index: u64,
     call: ToolCall,
-    /// Whether a later piece repeated the name of the call. A name in a further piece then does not
-    /// begin another call.
+    /// Whether several pieces of this call contained a name. If so, a name in a further piece does
+    /// not begin another call.
     repeats_name: bool,
 }
 
 impl PartialCall {
     /// Whether the piece begins another call, although it has the index of this call or no index.
+    /// The first rule that applies decides:
     ///
     /// - A piece with another id begins another call, unless the piece has an index and this call
     ///   has no id yet.
     /// - A piece with the same id and an index continues this call.
-    /// - Otherwise the name decides, because some servers give all calls the same index and no id,
-    ///   or the same id and no index. A piece with another name begins another call, unless the
-    ///   arguments of this call are incomplete. A piece with the same name begins another call only
-    ///   if the piece contains arguments and the arguments of this call are complete. The piece
-    ///   continues this call if one of the two has no name, or if `repeats_name` is true.
+    /// - If the piece or this call has no name, or if `repeats_name` is true, the piece continues
+    ///   this call.
+    /// - If this call has no arguments yet, only a piece with another name begins another call.
+    /// - If the arguments of this call are complete, a piece with another name or with arguments
+    ///   begins another call.
+    /// - Any other piece continues this call.
     ///
-    /// `has_arguments` says whether the piece contains a part of the arguments that is more than
-    /// white space.
+    /// Names matter because some servers give all calls the same index and no id, or the same id
+    /// and no index. `has_arguments` states whether the piece contains arguments other than white
+    /// space.
     fn is_followed_by(&self, piece: &CallDelta<'_>, has_arguments: bool) -> bool {
         let Self { call, repeats_name, .. } = self;
         let id = piece.id();
@@ -108,8 +111,8 @@ impl PartialCall {
 pub(super) struct CallAssembler(Vec<PartialCall>);
 
 impl CallAssembler {
-    /// Adds a piece of a call. `place` is the index of the piece in its list: one chunk of the
-    /// stream has a list of pieces.
+    /// Adds a piece of a call. A chunk of the stream contains a list of pieces, and `place` is the
+    /// index of the piece in this list.
     pub fn add(
         &mut self,
         piece: &CallDelta<'_>,
@@ -154,9 +157,9 @@ impl CallAssembler {
         Ok(growing)
     }
 
-    /// Returns the place of the call that the piece continues: the last call with the index of the
-    /// piece, or simply the last call if the piece has no index. Returns `None` if the piece begins
-    /// a new call.
+    /// Returns the place of the call that the piece continues, or `None` if the piece begins a new
+    /// call. Considers only the last call with the index of the piece, or the last call of all if
+    /// the piece has no index.
     fn continued(&self, piece: &CallDelta<'_>, place: usize, has_arguments: bool) -> Option<usize> {
         let at = match piece.index() {
             Some(index) => self.0.iter().rposition(|known| known.index == index)?,
@@ -168,8 +171,8 @@ impl CallAssembler {
         (!known.is_followed_by(piece, has_arguments)).then_some(at)
     }
 
-    /// Returns the calls of the answer. If the answer may be cut short, a last call that is
-    /// incomplete is left out.
+    /// Returns the calls of the answer. If `may_be_cut` is true, leaves out the last call if it is
+    /// incomplete.
     pub fn finish(&mut self, may_be_cut: bool) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();

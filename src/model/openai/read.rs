@@ -16,9 +16,9 @@ use crate::model::remote::{
 };
 use crate::model::sse::SseEvent;
 
-/// Values of `finish_reason` with which servers state that they have broken an answer off. DeepSeek
-/// states `insufficient_system_resource` and `aborted`, vLLM and SGLang state `abort`, OpenRouter
-/// and Mistral state `error`, and Z.ai states `network_error`.
+/// Values of `finish_reason` for an answer that the server has aborted. The sources are DeepSeek
+/// (`insufficient_system_resource`, `aborted`), vLLM and SGLang (`abort`), OpenRouter and Mistral
+/// (`error`), and Z.ai (`network_error`).
 const BROKEN_OFF: [&str; 5] =
     ["insufficient_system_resource", "aborted", "abort", "error", "network_error"];
 
@@ -87,7 +87,7 @@ struct ContentPart<'a> {
 pub(super) struct OpenAiReader {
     quirks: OpenAiQuirks,
     calls: CallAssembler,
-    /// The last `finish_reason` that the stream stated, as [`finish_word`] returns it; `None` if it
+    /// Latest `finish_reason` of the stream, as [`finish_word`] returns it; `None` if the stream
     /// has stated none.
     finish: Option<String>,
     has_refused: bool,
@@ -322,7 +322,7 @@ impl<'de> Visitor<'de> for TextOrParts {
     }
 }
 
-/// Returns a `finish_reason` in lower case, without what follows a colon: Gemini states
+/// Returns a `finish_reason` in lower case, without a colon and the text after it. Gemini states
 /// `content_filter: RECITATION`, for example.
 fn finish_word(json: &str) -> String {
     let word = json.trim_matches('"').split(':').next().unwrap_or_default();

@@ -182,9 +182,9 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Writes a message of the user as messages of the API. The tool results come first, one message
-/// each, because they must directly follow the calls that they answer. A message with the texts
-/// follows.
+/// Writes a message of the user as several messages of the API: first one message for each tool
+/// result, then one message with the texts. The tool results come first because they must directly
+/// follow the calls that they answer.
 fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

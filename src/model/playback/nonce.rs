@@ -1,15 +1,15 @@
 //! The nonce of a turn. With the transport `xml-final`, a model writes its report into a slot,
-//! which is an XML element whose name contains the nonce of the turn. A recording cannot know the
-//! nonce of a later run, so recorded texts contain `{{nonce}}` instead.
+//! which is an XML element whose name contains the nonce of the turn. Each run has other nonces, so
+//! recorded texts contain `{{nonce}}` in their place.
 
 use crate::model::request::{ChatRole, ModelRequest};
 
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// Returns the nonce of the model turn that `request` serves; `None` if the turn has no nonce. If
-/// the turn has a nonce, the last text of the request shows the start tag of the element for the
-/// model's report, such as `<NONCE-FINAL format="xml">` with the nonce in place of `NONCE`.
+/// Returns the nonce of the turn that `request` serves, or `None` if the turn has no nonce. Finds
+/// the nonce in the last text of the request, in the start tag of the element for the model's
+/// report, such as `<k3x9-FINAL format="xml">` for the nonce `k3x9`.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

@@ -1,10 +1,11 @@
 //! Placeholders in a recorded text. Playback fills them from the conversation so far.
 //!
-//! `{{search-results/match/file}}` stands for the text of the first `file` in the first `match` of
-//! the latest `search-results` in the conversation. In a placeholder, `match[2]` means the second
-//! `match`, and `@name` means an attribute. Values are escaped as XML text, so that they cannot
-//! become markup. A missing value becomes [`MISSING`]. `{{nonce}}` stands for the nonce of the
-//! turn.
+//! - `{{search-results/match/file}}` stands for the text of the first `file` in the first `match`
+//!   of the latest `search-results`. `match[2]` means the second `match`, and `@name` an attribute.
+//! - `{{nonce}}` stands for the nonce of the turn.
+//!
+//! Values are escaped as XML text, so that they cannot become markup. A missing value becomes
+//! [`MISSING`].
 
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_text, unescape_text};
@@ -46,9 +47,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the content of `<tool_result>` elements. Old versions of this program wrote a payload
-/// into such an element as escaped text, with `&lt;` in place of `<`. Content that begins with `<`
-/// stays unchanged.
+/// Unescapes the content of each `<tool_result>` element, unless the content begins with `<`. Old
+/// versions of this program escaped the payload in such an element, with `&lt;` in place of `<`.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,9 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
-//! A recording identifies a turn by agent, thread labels and turn number, but not by its root
-//! thread. If several root threads have a turn with the same three values, the recording keeps only
-//! the turn of the root thread that was recorded first. Nonces differ between runs, so the
-//! recording contains a placeholder in place of a nonce.
+//! A recording identifies a turn by agent, thread labels and turn number, without the root thread.
+//! If turns of several root threads have the same three values, the recording keeps only the turn
+//! of the root thread that was recorded first. In place of a nonce, the recording contains a
+//! placeholder, because each run has other nonces.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,8 +24,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// The turns that were collected so far. The lock is also held while the file is written, so
-    /// that no older state of the turns replaces a newer one in the file.
+    /// The turns collected so far. The lock is also held while the file is written. Otherwise an
+    /// older state of the turns could replace a newer one in the file.
     collected: Mutex<CollectedTurns>,
 }
 
@@ -48,8 +48,8 @@ struct CollectedTurn {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,
-    /// Number of turns that were not kept. Each of them has the same agent, thread labels and turn
-    /// number as a turn that was kept for another root thread.
+    /// Number of turns that were not kept, because the recording already had a turn of another root
+    /// thread with the same agent, thread labels and turn number.
     pub skipped: usize,
     /// Reason why the file is incomplete, or `None` if it is complete.
     pub failure: Option<String>,
@@ -80,10 +80,9 @@ impl TurnRecorder {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the answer of a turn to the recording, which has one answer for each combination of
-    /// agent, thread labels and turn number. If the recording already has an answer for this
-    /// combination, the new answer replaces an answer from the same root thread. If the earlier
-    /// answer came from another root thread, the new answer is dropped.
+    /// Adds an answer to the recording, which has one answer for each combination of agent, thread
+    /// labels and turn number. Replaces an earlier answer with the same combination if it came from
+    /// the same root thread. Drops the new answer if the earlier one came from another root thread.
     fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();

@@ -38,9 +38,9 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// Whether playback replaces only `{{nonce}}` in the text, and leaves every other `{{`
-    /// unchanged. If the turn has no nonce, playback also leaves `{{nonce}}` unchanged. The
-    /// recorder sets this field for an answer that itself contains `{{`.
+    /// Whether `{{nonce}}` is the only placeholder in the text. If so, playback leaves every other
+    /// `{{` unchanged, and also `{{nonce}}` if the turn has no nonce. The recorder sets this field
+    /// for an answer that itself contains `{{`.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

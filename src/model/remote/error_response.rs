@@ -20,8 +20,8 @@ const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a serve
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
-    /// Type, code and status of the error, as far as the server states them, such as
-    /// `rate_limit_error`.
+    /// Type, code and status of the error, such as `rate_limit_error`; empty if the server states
+    /// none of them.
     kind: String,
 }
 
@@ -63,8 +63,8 @@ impl RemoteModel {
         Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
     }
 
-    /// Makes a server's text safe for error messages: removes the key and line breaks, and shortens
-    /// the text.
+    /// Makes a server's text safe for error messages: hides the provider's API key, removes line
+    /// breaks, and shortens the text.
     pub(super) fn clean(&self, text: &str) -> String {
         let text = match &self.options.key {
             Some(key) => key.hide_in(text),
@@ -204,9 +204,9 @@ fn is_about_credit(kind: &str) -> bool {
     ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
 }
 
-/// Parses an error body, which is plain text or JSON. In JSON, the error is the value of `error`,
-/// or the whole body if there is no `error`. The error is a text, or an object with the text in
-/// `message` or `detail`. If the body is a JSON list, its first item is parsed.
+/// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
+/// first item. The error is the value of `error`, or the whole JSON if there is no `error`. The
+/// error is a text, or an object with the text in `message` or `detail`.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {

@@ -45,8 +45,8 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerSettings {
-    /// Maximum tokens of an answer, for requests that state no maximum; `None` if the config sets
-    /// none.
+    /// Maximum tokens of an answer; `None` if the config sets none. A request may set a smaller
+    /// maximum.
     #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
     #[serde(rename = "temperature")]

@@ -43,16 +43,16 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the provider reports the token usage of a stream only in response to requests with
-    /// the parameter `stream_options`. If false, the provider always reports the usage, and rejects
+    /// Whether the provider reports the token usage of a stream only if the request contains the
+    /// parameter `stream_options`. If false, the provider always reports the usage, and rejects
     /// this parameter.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.
     #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
-    /// Whether the result of a native call (a tool call in the form of the provider's API) must be
-    /// sent together with the reasoning that preceded the call.
+    /// Whether the reasoning before a native call must be sent back together with the result of the
+    /// call. A native call is a tool call in the form of the provider's API.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }

@@ -1,5 +1,5 @@
-//! Replaces malformed native calls in requests to a provider, because the provider would reject the
-//! whole conversation. The record keeps the calls unchanged.
+//! Repairs malformed native calls in requests to a provider, because one such call would make the
+//! provider reject the whole conversation. The record keeps the calls unchanged.
 
 use std::borrow::Cow;
 
@@ -26,9 +26,9 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     }
 }
 
-/// Returns the arguments of the call as a JSON object. Wraps any other value in an object. Empty
-/// arguments are wrapped, too: they occur only in prompts of early versions of the renderer, and
-/// the requests for these prompts must not change.
+/// Returns the arguments of the call as a JSON object. Wraps any other text in an object, even an
+/// empty text. Only early versions of the renderer left empty texts in prompts, and requests
+/// rebuilt from these prompts must stay the same.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))

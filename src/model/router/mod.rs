@@ -1,9 +1,9 @@
 //! The router: chooses the route of a call, retries, and limits the rate.
 //!
 //! A call tries its routes in the order of the strategy until one answers. A temporary failure is
-//! retried in later rounds, after a backoff. A failure that only concerns one provider is retried
+//! retried in later rounds, after a backoff. A failure that concerns one provider alone is retried
 //! on the other routes. If an answer breaks off, the router sends [`AnswerChunk::Restart`] before
-//! the next answer, and the receiver drops the text that it has. The router waits only between
+//! the next answer, so that the receiver drops the incomplete text. The router waits only between
 //! attempts. Dropping a call ends it immediately.
 
 mod backoff;
@@ -34,8 +34,8 @@ pub enum RoutingStrategy {
     /// failed (failover).
     #[default]
     Failover,
-    /// Takes the routes in turn. Each call begins with the route after the first route of the
-    /// previous call.
+    /// Takes the routes in turn: each call begins with the route after the one with which the
+    /// previous call began.
     RoundRobin,
     /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,
@@ -152,8 +152,8 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether the receiver has text of an answer that was not completed. If so, this text is void,
-    /// and [`AnswerChunk::Restart`] must come before the next answer.
+    /// Whether the receiver has text of an incomplete answer. If so, [`AnswerChunk::Restart`] must
+    /// come before the next answer, so that the receiver drops this text.
     is_void: bool,
     tries: u32,
     last: Option<Error>,
@@ -173,8 +173,8 @@ enum RetryDecision {
 
 impl CallAttempts<'_> {
     /// Returns the routes for which no provider has requested a pause. If every route has a pause,
-    /// waits for the end of the shortest one. A route whose pause is longer than the maximum wait
-    /// counts as failed.
+    /// waits for the end of the shortest pause and returns its route. A route whose pause is longer
+    /// than the maximum wait counts as failed.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,
@@ -217,8 +217,8 @@ impl CallAttempts<'_> {
         self.last = Some(error);
     }
 
-    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that
-    /// the wait does not count as time without progress.
+    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that it
+    /// does not count as time without progress.
     async fn permit<'r>(&mut self, limiter: &'r RateLimiter) -> CallPermit<'r> {
         let answer = u64::from(self.request.answer_bound().unwrap_or_default());
         let admitted = limiter.enter(estimate::of_request(self.request) + answer);

@@ -26,10 +26,10 @@ const LOOKS_MAX: usize = 8;
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// This program, an earlier pump of the organism, or another process that hosts listeners of
-    /// the organism started the process, directly or through other processes. Contains the listener
-    /// to which the process belongs. `None` if this listener is unknown, for example because the
-    /// process has detached itself, or because another process hosts the listener.
+    /// The process descends from a process that hosts listeners of the organism: from this program,
+    /// an earlier pump, or another host. Contains the listener to which the process belongs. `None`
+    /// if this listener is unknown, for example because the process has detached itself, or because
+    /// another host runs the listener.
     Hosted(Option<ListenerName>),
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
@@ -50,12 +50,13 @@ enum WalkEnd {
 
 /// Determines the ancestry of the process `pid`, which is at the other end of a connection.
 /// `is_own` returns whether the journal with a given id belongs to this organism. `names` returns
-/// the names that identify this organism, which other processes show if they host its listeners.
+/// the names by which other processes show that they host listeners of this organism. Special
+/// cases:
 ///
-/// If `pid` is `None` or 0, the operating system does not show the process, for example because the
-/// process is in another PID namespace. The ancestry is then [`ProcessAncestry::Unknown`]. If the
-/// process has exited, or if its parents keep changing, the ancestry is
-/// [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
+/// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system does not
+///   show such a process, for example because it is in another PID namespace.
+/// - If the process has exited, or if its parents keep changing, returns
+///   [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
 pub fn of(
     pid: Option<i32>,
     is_own: impl Fn(Uuid) -> bool,
@@ -104,10 +105,10 @@ fn traced(
     None
 }
 
-/// Whether a pump of this organism started the process `pid`, directly or through other processes.
-/// `pumps` contains the process ids of the pumps that run now. Returns false for a process of
-/// unknown origin. Returns `None` for a process that has exited or whose parents keep changing.
-/// `is_own` and `names` identify the organism, as for [`of`].
+/// Whether a process that hosts listeners of this organism started the process `pid`, directly or
+/// through other processes. `pumps` are the process ids of the running pumps; `is_own` and `names`
+/// identify the organism, as for [`of`]. Returns false for a process of unknown origin. Returns
+/// `None` for a process that has exited or whose parents keep changing.
 pub fn is_hosted(
     pid: i32,
     pumps: &[u32],
@@ -125,9 +126,8 @@ pub fn is_hosted(
     Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
 }
 
-/// Whether another process that hosts listeners of this organism started the first process of
-/// `passed`, directly or through other processes. `passed` contains a process, and then its
-/// parents. It does not matter whether the first process itself hosts listeners.
+/// Whether at least one parent of a process hosts listeners of this organism. `passed` contains the
+/// process, which is not checked, and then its parents.
 fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> bool {
     passed.iter().skip(1).any(|(pid, _)| is_host(*pid, names))
 }
@@ -180,9 +180,9 @@ pub fn exists(pid: i64) -> bool {
 }
 
 /// Whether the environment of the process `pid` contains the mark of a pump of this organism. Each
-/// pump gives its mark to every process that it starts. The mark names the pump's journal. The
-/// listener's name in the environment is no evidence, because people also set this name for
-/// listeners that they start themselves.
+/// pump gives a mark, which names its journal, to every process that it starts. A listener's name
+/// in the environment is no evidence, because people set it for processes that they start
+/// themselves.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

@@ -1,12 +1,12 @@
-//! Shows other processes of this machine that this process hosts listeners of an organism, and
-//! recognizes other processes that host listeners of the same organism. Several processes may host
-//! listeners of one organism: the processes that share its partitions, trials of its recorded
-//! threads, and test cases of its workflows.
+//! Lets other processes of this machine see that this process hosts listeners of an organism, and
+//! recognizes other processes that do so. Several processes may host listeners of one organism: the
+//! processes that share its partitions, trials of its recorded threads, and test cases of its
+//! workflows.
 //!
-//! A process shows the organism by threads whose names identify the organism. Only the process
-//! itself can name its threads, every process can read the names, and they disappear with the
-//! process. In contrast, a listener could remove a file, or empty its environment. On systems
-//! without `/proc`, no other process is recognized.
+//! A process shows the organism by the names of some of its threads. Only the process itself can
+//! name its threads, every process can read the names, and the names disappear with the process. A
+//! file or an environment would be no evidence, because a listener could remove or empty it. On
+//! systems without `/proc`, no other process is recognized.
 
 use std::io;
 use std::path::Path;
@@ -25,8 +25,8 @@ const DIGITS: usize = 12;
 /// Prefix of the names of threads that show an organism.
 const PREFIX: &str = "oh-";
 
-/// Shows other processes that this process hosts listeners of an organism, until the value is
-/// dropped.
+/// While this value exists, other processes can see that this process hosts listeners of an
+/// organism.
 #[derive(Debug)]
 pub struct HostPresence {
     _shown: Vec<ShownName>,
@@ -41,8 +41,8 @@ struct ShownName {
 }
 
 impl HostPresence {
-    /// Shows the organism of `config`. The config of a trial also names the journals of the
-    /// recorded threads. Must be called before the first listener starts.
+    /// Shows that this process hosts listeners of the organism of `config`. A trial also shows the
+    /// organisms whose recorded threads it runs. Must be called before the first listener starts.
     pub fn show(config: &Config) -> io::Result<Self> {
         // The shared names are enough for the partitions of a process, which may be many.
         let data = config.own_partition().is_none().then(|| name_of_data(&config.data));
@@ -89,8 +89,8 @@ pub fn is_host(pid: i64, names: &[String]) -> bool {
     })
 }
 
-/// Returns the names that all processes of an organism on one machine share, wherever their data
-/// directories are: the name of the project, and the name of the stream on JetStream.
+/// Returns the names that all processes of an organism on one machine share, even if they have
+/// different data directories: the name of the project, and the name of the stream on JetStream.
 pub fn shared_names(config: &Config) -> Vec<String> {
     let project = name_of_project(&config.project.path);
     let stream = match &config.storage {
@@ -116,14 +116,14 @@ pub fn names_of_data(data: &Path) -> Vec<String> {
     directories.map(|directory| name_of_data(&directory)).chain(project).collect()
 }
 
-/// Returns the name of the project at `path`. Symbolic links in the path count as they are: two
-/// projects whose paths lead to one file are different organisms.
+/// Returns the name of the project at `path`. Does not resolve symbolic links: two paths that lead
+/// to one file are different projects.
 fn name_of_project(path: &Path) -> String {
     name_of("project", path.as_os_str().as_encoded_bytes())
 }
 
-/// Returns the name of a data directory or of a journal's directory. All paths that lead to the
-/// directory through symbolic links have the same name.
+/// Returns the name of a data directory or of a journal's directory. Resolves symbolic links, so
+/// that all paths to the directory have the same name.
 fn name_of_data(directory: &Path) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     name_of("data", directory.as_os_str().as_encoded_bytes())

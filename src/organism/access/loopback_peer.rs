@@ -1,13 +1,12 @@
-//! Finds out whether a hosted process, that is, one that a pump of this organism has started, is at
-//! the other end of a TCP connection on loopback.
+//! Finds out whether a hosted process is at the other end of a TCP connection on loopback. A hosted
+//! process is one that a pump of this organism has started.
 //!
-//! The owner of a socket can be found only on an operating system that lists the sockets and the
-//! open files of processes (Linux). On other systems, the owner is unknown, and the requester must
-//! prove its access in another way.
+//! The owner of a socket can be found only on Linux, which lists the sockets and the open files of
+//! processes. On other systems, the requester must prove its access in another way.
 //!
 //! A process can hide a socket from every list: it sends the socket to itself without receiving it,
-//! or registers it with an io_uring. So if the socket belongs to our own user and is in no list,
-//! any running hosted process counts as its owner.
+//! or registers it with an io_uring. So if a socket of our own user is in no list, any running
+//! hosted process counts as its owner.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -36,13 +35,13 @@ struct ClientSocket {
     inode: u64,
 }
 
-/// Whether a hosted process owns the client's socket of the connection from `peer` to `server`. A
-/// hosted process is one that a pump with a journal in `data` has started, or another process that
-/// hosts listeners of the same organism. Reads the files of all processes, which takes
-/// milliseconds.
+/// Whether a hosted process owns the client's socket of the connection from `peer` to `server`. If
+/// no process shows this socket among its open files, returns whether a hosted process could own
+/// it, because a process can hide its sockets.
 ///
-/// A process can hide its sockets. If the client's socket is not among the open files of any
-/// process, returns whether a hosted process could own the socket.
+/// A hosted process is one that a pump with a journal in `data` has started, or another process
+/// that hosts listeners of the same organism. The search reads the files of all processes, which
+/// takes milliseconds.
 pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool {
     if mutant("trust-the-browser") || !cfg!(target_os = "linux") {
         return false;
@@ -58,8 +57,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 }
 
 /// Searches once for the owner of a client's socket. Returns whether a hosted process owns the
-/// socket. If no process shows the socket among its open files, returns whether a hosted process
-/// may own the socket. Returns `None` if the processes changed during the search.
+/// socket, or may own it if no process shows it among its open files. Returns `None` if the
+/// processes changed during the search.
 fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
     // The client closed the connection after its request. It reads no response, and its processes
     // may be gone before anyone looks at them.
@@ -84,13 +83,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether a pump of this organism started at least one of the processes `pids`. `is_hosted`
-/// decides this for one process, and returns `None` if the ancestry of the process cannot be
-/// determined, usually because the process has exited. Such a process counts as started by a pump
-/// if it may still own the socket, which `is_still_owner` decides.
+/// Whether at least one of the processes `pids` is hosted by this organism. `is_hosted` decides
+/// this for one process, and returns `None` if the process has exited or if its ancestry cannot be
+/// determined. Such a process counts as hosted if `is_still_owner` returns that it may still own
+/// the socket.
 ///
-/// Returns `Some(false)` if `is_hosted` returned false for all processes. Returns `None` if some
-/// processes have an undetermined ancestry and none of them owns the socket any more.
+/// Returns `None` if no process counts as hosted, but `is_hosted` returned `None` for at least one.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -117,10 +115,10 @@ fn may_be_hosted(uid: u32) -> bool {
     own.is_root() || own.as_raw() == uid
 }
 
-/// Whether the process `pid` looks like a process of a login service that acts for the user `uid`,
-/// such as the process of `sshd` that forwards ports. A process of this kind runs as `uid`, its
-/// parent runs as root, and its open files cannot be read. So it may own a socket of the user
-/// although `/proc` shows no owner of the socket.
+/// Whether the process `pid` looks like a process of a login service for the user `uid`, such as
+/// the process of `sshd` that forwards ports: it runs as `uid`, and its parent runs as root. The
+/// open files of such a process cannot be read, so it may own a socket for which `/proc` shows no
+/// owner.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);

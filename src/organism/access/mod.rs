@@ -1,12 +1,12 @@
 //! Access rules of the control socket. The rules rely on what the operating system reports about
 //! the caller, and never on claims in a request.
 //!
-//! A hosted process, which this organism has started directly or through other processes, is
-//! refused. So is a process that another process of this organism hosts: one that shares its
-//! partitions, or runs a trial or a test case. The one exception is a listener to which the config
-//! assigns a client, that is, a name for a sender of requests. The processes of this listener may
-//! send requests as that client and watch the client's threads. A caller of unknown ancestry needs
-//! a client's secret or an operator's signature.
+//! - A hosted process is refused: one that this organism has started, directly or through other
+//!   processes. This includes the processes of a trial, of a test case, and of another process that
+//!   shares the partitions.
+//! - Exception: the processes of a listener to which the config assigns a client may send requests
+//!   as this client, and watch the client's threads. A client is a name for a sender of requests.
+//! - A caller of unknown ancestry needs a client's secret or an operator's signature.
 
 mod ancestry;
 mod host_presence;
@@ -199,9 +199,8 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, request)))
     }
 
-    /// Returns the error message for a refused request that only an operator may send. The message
-    /// is for a caller that the operating system does not identify and whose request no operator
-    /// has signed.
+    /// Returns the error message for a refused request that only an operator may send. The
+    /// operating system does not identify its caller, and no operator has signed the request.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -226,10 +225,9 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Whether an operator of this config has recently signed this subscription to live events. The
-    /// signature must name a journal on this machine. The nonce of the signature is not recorded,
-    /// so the signature can be used several times. This is harmless: a subscription changes
-    /// nothing.
+    /// Whether an operator of this config has recently signed this subscription to live events, for
+    /// a journal on this machine. The signature can be used several times, because its nonce is not
+    /// recorded. This is harmless: a subscription changes nothing.
     fn is_watch_proved(&self, request: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -272,10 +270,10 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
-    /// Signs the rights that the sender of a subscription to live events has. Pumps on other
-    /// machines use these rights only if they are signed. If this machine has no readable key, the
-    /// rights stay unsigned. The other pumps then decide on the subscription themselves, as in
-    /// [`Self::judge_remote`], and usually refuse it.
+    /// Signs the rights of the sender of a subscription to live events, because pumps on other
+    /// machines use only signed rights. If this machine has no readable key, the rights stay
+    /// unsigned. The other pumps then judge the subscription themselves ([`Self::judge_remote`]),
+    /// and usually refuse it.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -313,10 +311,10 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of a subscription to live events, that is, what its sender may see. The
-    /// subscription came over NATS and was already accepted. If another machine of the organism has
-    /// set and signed the rights, keeps these rights. Without a proof that the sender is an
-    /// operator or the client, the sender sees only the states of model calls, and no texts.
+    /// Sets the rights of a subscription to live events that came over NATS and was accepted: what
+    /// its sender may see. Keeps rights that another machine of the organism has signed. A sender
+    /// without proof of being an operator or the client sees only the states of model calls, and no
+    /// texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
         let ServiceRequest::FollowLive(live) = request else { return };
@@ -377,12 +375,14 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
-    /// send requests at all. Beyond that, this method checks only payloads and subscriptions to
-    /// live events. If a client has a secret, each payload from the client must contain the secret.
+    /// send requests at all, so this method checks only payloads and subscriptions to live events.
+    /// A payload of a client with a secret must contain the secret. A subscription is accepted in
+    /// these cases:
     ///
-    /// A subscription is accepted in four cases: another machine of the organism has checked and
-    /// signed it; it names a client that has no secret; it contains the secret of the client that
-    /// it names; or an operator has signed it.
+    /// - Another machine of the organism has checked and signed the subscription.
+    /// - The subscription names a client that has no secret.
+    /// - The subscription contains the secret of the client that it names.
+    /// - An operator has signed the subscription.
     pub fn judge_remote(&self, request: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = request {
             let client = live.client.as_ref();
@@ -414,8 +414,8 @@ impl AccessRules {
 
     /// Adds proof to an accepted request before it goes to a pump in another process. A submission
     /// gets the secret of its client. A subscription gets the rights of its sender. In an
-    /// operator's request, the acting person is set to the user at the other end of the socket,
-    /// even if the request names another person.
+    /// operator's request, the user at the other end of the socket becomes the acting person, even
+    /// if the request names another person.
     pub fn vouch_for(&self, caller: &SocketCaller, request: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -477,12 +477,12 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a hosted process, that is, in a process that a pump of this organism
-/// has started. The environment of a process shows that a pump has started the process. The journal
-/// of that pump, or a parent of the process, shows that the pump is of this organism. A hosted
-/// process can evade the check by changing its environment. The check is enough nevertheless,
-/// because a hosted process can change the journal without a pump: it can write to the journal's
-/// files directly.
+/// Refuses to start a pump in a hosted process, which is a process that a pump of this organism has
+/// started. The environment shows that some pump has started the process. The journal of that pump,
+/// or a parent of the process, shows that the pump belongs to this organism.
+///
+/// A hosted process can evade the check by changing its environment. This is accepted, because such
+/// a process can change the journal even without a pump, by writing to the journal's files.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
@@ -502,9 +502,8 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     Err(Error::HostedProcess { listener: named.unwrap_or_else(unknown) })
 }
 
-/// Whether a process that hosts listeners of this organism started this process, directly or
-/// through other processes. Also finds the process of a trial or of a test case, which has a
-/// journal of its own, and another process that shares the partitions.
+/// Whether this process descends from a process that hosts listeners of this organism. That process
+/// may use another journal: it may run a trial, a test case, or other partitions.
 fn has_host_above(config: &Config) -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_own = |journal| has_journal(&config.data, journal);
@@ -513,9 +512,9 @@ fn has_host_above(config: &Config) -> bool {
 }
 
 /// Whether the name of a listener in the environment counts as evidence that this process is
-/// hosted. A listener of another organism may have the same name, so the name counts only if
-/// nothing better can be compared: if a journal on JetStream has no projection on this machine for
-/// one of its partitions, or if the system does not show this process or its parents.
+/// hosted. A listener of another organism may have the same name, so the name counts only if better
+/// evidence is missing: a partition's journal on JetStream has no projection on this machine, or
+/// the system does not show this process or its parents.
 fn is_name_evidence(config: &Config) -> bool {
     let is_readable = |journal: &Path| journal_in(journal).is_ok();
     let has_all = match config.storage {

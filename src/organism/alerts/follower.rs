@@ -1,7 +1,7 @@
-//! Follows the records of one pump on an OS thread of its own. For an alert, the follower first
-//! lets the pump record the alert, and then runs the alert command that the config names. The
-//! command for an alert of the kind [`AlertKind::Record`] does not wait until the alert is
-//! recorded, because the journal may take no records.
+//! Follows the records of one pump on an OS thread of its own, and raises alerts. The pump records
+//! an alert before the follower runs the alert command that the config names. For an alert of the
+//! kind [`AlertKind::Record`], the command does not wait for the record, because the journal may
+//! take no records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -59,9 +59,9 @@ pub(super) struct AlertFollower {
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has sent its list of calls that wait for a person. The follower processes
-    /// no records before it has this list. If it did, it could process the end of a call's wait
-    /// before it knows that the call waits.
+    /// Whether the pump has sent its list of calls that wait for a person. Until then, the follower
+    /// processes no records. Otherwise it could process the end of a wait before it knows of the
+    /// wait.
     knows_waiting: bool,
     /// Whether the follower has processed all records from before the start of the organism.
     has_caught_up: bool,
@@ -71,9 +71,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed copies of checkpoints, as of the last check at which no checkpoint
-    /// waited to be copied. If checkpoints wait at a later check, and more copies have failed since
-    /// then, the follower reports that checkpoints cannot be copied.
+    /// Number of failed copies of checkpoints at the last check at which no checkpoint waited to be
+    /// copied. If checkpoints wait at a later check and the number has grown, the follower reports
+    /// that checkpoints cannot be copied.
     copy_failures: u64,
 }
 
@@ -211,7 +211,7 @@ impl AlertFollower {
     }
 
     /// Restores the alerts that earlier runs of the organism recorded. Then chooses the position
-    /// from which the follower searches the records for further causes of alerts.
+    /// from which the follower searches the records for new causes of alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -256,8 +256,8 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Queries the pump for the calls that wait for a person now. The records show the follower
-    /// which calls begin to wait later.
+    /// Requests from the pump the calls that wait for a person now. Waits that begin later appear
+    /// in the records.
     fn recall_waiting(&mut self) {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
@@ -274,8 +274,8 @@ impl AlertFollower {
         }));
     }
 
-    /// Requests that the pump record the alert that an earlier run of the organism raised but could
-    /// not record. Does nothing if there is no such alert.
+    /// Lets the pump record the alert that an earlier run of the organism raised but could not
+    /// record. Does nothing if there is no such alert.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();

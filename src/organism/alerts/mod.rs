@@ -1,8 +1,8 @@
 //! Alerts: runs the alert command that the config names, so that an operator learns of problems.
 //!
 //! A follower ([`follower`]) reads the records of one pump on an OS thread of its own, and finds
-//! the causes of alerts ([`rules`]). The follower runs the command for an alert ([`command`]) only
-//! after the pump has recorded the alert, except for alerts of the kind [`AlertKind::Record`]. The
+//! the causes of alerts ([`rules`]). The pump records each alert before the follower runs the
+//! command for the alert ([`command`]). Exception: alerts of the kind [`AlertKind::Record`]. The
 //! pump never waits for the follower.
 //!
 //! **Invariant:** without `[alerts]` in the config, neither the follower nor a command runs.
@@ -45,15 +45,15 @@ pub(super) struct AlertSource {
     /// Closes when the pump has ended.
     pub ended: watch::Receiver<()>,
     pub mark: PumpMark,
-    /// Time of the last record before this start of the organism.
+    /// Time of the last record before the start of the organism.
     pub last_time: Time,
 }
 
 /// Counts of the alerts of one pump.
 #[derive(Debug, Default)]
 pub(super) struct AlertMetrics {
-    /// Counters of reports, for each kind of alert. Each kind has one counter for each event that a
-    /// report can state, such as the beginning or the end of the cause.
+    /// Counts of reports, by kind of alert and by the event that a report states, such as the
+    /// beginning or the end of the cause.
     reports: [LabelledCounters<{ AlertEvent::ALL.len() }>; AlertKind::ALL.len()],
     open: Gauge,
 }
@@ -110,7 +110,7 @@ impl AlertWatch {
     }
 
     /// Starts the watch if the config has alerts. `index` is the progress of the index of this
-    /// pump's journal, if this process writes that index.
+    /// pump's journal; `None` if this process does not write that index.
     pub fn configure(&self, config: &Config, index: Option<Arc<IndexLag>>) -> Result<(), Error> {
         // Lock: nothing else holds it before the start has ended.
         let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;

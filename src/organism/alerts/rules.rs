@@ -14,9 +14,9 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of a collective alert, which stands for many alerts of one kind. If too many alerts of a
-/// kind were raised within the time window of the config, the kind gets a collective alert. After
-/// that, each further alert of the kind only increases the count of the collective alert.
+/// Subject of a collective alert, which stands for many alerts of one kind. It is raised if too
+/// many alerts of the kind were raised within the time window of the config. While it is open, a
+/// further alert of the kind only increases its count.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -314,10 +314,12 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises the alert of `report`, with two exceptions. If the collective alert of its kind is
-    /// open (see [`ALL_OTHERS`]), only increases the count of the collective alert. If the
-    /// collective alert is not open, but too many alerts of the kind were raised within the time
-    /// window of the config, raises the collective alert instead.
+    /// Raises the alert of `report`, with two exceptions:
+    ///
+    /// - If the collective alert of its kind is open (see [`ALL_OTHERS`]), only increases the count
+    ///   of the collective alert.
+    /// - If too many alerts of the kind were raised within the time window of the config, raises
+    ///   the collective alert instead.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -435,8 +437,8 @@ impl AlertRules {
     }
 
     /// Processes the result of one check for problems of the journal and of its copies. `found`
-    /// contains the name and the explanation of each problem. A problem raises or ends its alert
-    /// only after several consecutive checks.
+    /// contains the name and the explanation of each problem. An alert about a problem is raised,
+    /// or ends, only after several consecutive checks with the same result.
     pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
         if !self.is_on(AlertKind::Record) {
             return;
@@ -487,8 +489,8 @@ impl AlertRules {
         }
     }
 
-    /// Returns the next time at which [`AlertRules::tick`] must be called, because the passage of
-    /// time may raise or end an alert at that time. Returns `None` if time alone changes no alert.
+    /// Returns the next time at which [`AlertRules::tick`] must be called, because an alert may be
+    /// raised or end at that time. Returns `None` if time alone changes no alert.
     pub fn next_tick(&self) -> Option<Time> {
         let window = self.config.window;
         let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));

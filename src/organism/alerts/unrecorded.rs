@@ -1,9 +1,9 @@
-//! Alerts about a journal to which no more records can be written. Either an error in the journal
-//! ended the pump, or the organism could not start because of such an error.
+//! Alerts about a journal that takes no more records: an error in the journal ended the pump, or
+//! prevented a start of the organism.
 //!
 //! A file in the state directory holds such an alert until the organism runs again and records the
-//! alert. While the file exists, the same error raises no further alert. So a supervisor that
-//! restarts the organism repeatedly causes only one alert.
+//! alert. While the file exists, the same error raises no further alert. So a program that restarts
+//! the organism repeatedly causes only one alert.
 
 use std::path::{Path, PathBuf};
 
@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error shows a fault of the journal itself. False if the reason for the error is that
-/// another process writes the journal, or that the connection to NATS failed.
+/// Whether the error shows a fault of the journal itself. False if another process writes the
+/// journal, or if the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

@@ -133,9 +133,9 @@ impl SeedFolder {
         Ok(())
     }
 
-    /// Returns the secret with which the servers of the NATS cluster connect to each other. If the
-    /// secret does not exist, generates and stores a NATS seed (the text of a private key) as the
-    /// secret.
+    /// Returns the secret with which the servers of the NATS cluster connect to each other. If
+    /// there is none yet, generates and stores one: a NATS seed, which is the text of a private
+    /// key.
     pub fn cluster_secret(&self) -> Result<String, KeyError> {
         let path = self.directory.join("cluster.secret");
         let failed = |source| KeyError::Io { path: path.clone(), source };

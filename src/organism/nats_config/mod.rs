@@ -91,7 +91,7 @@ pub struct WrittenFiles {
 ///
 /// # Errors
 ///
-/// Returns an error for an invalid name or host, and then writes nothing.
+/// Returns an error for an invalid name or host. In this case, no file is written.
 pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> {
     let users = users(config)?;
     for (user, _) in &options.rotate {

@@ -15,8 +15,8 @@ pub struct SubjectRights {
 impl SubjectRights {
     /// Returns the permissions of a listener. The listener may receive its deliveries and
     /// cancellations, and may publish its answers. It may answer discovery requests (ADR-32) only
-    /// in the inboxes of operators. Without this limit, the sender of a request could make the
-    /// listener publish on any subject, because the sender chooses the reply subject.
+    /// in the inboxes of operators. The sender of such a request chooses the reply subject, and
+    /// could otherwise make the listener publish on any subject.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
@@ -41,9 +41,9 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of the pump. `hosted` contains the listeners and agents that run on
-    /// NATS. The pump may publish to the inboxes of these programs. If an agent requests its
-    /// thread, the pump sends the thread to the agent's inbox. If a program already has the earlier
-    /// messages of a call, the pump sends further deliveries of the call to the program's inbox.
+    /// NATS. The pump may publish to their inboxes for two purposes: to send an agent the thread
+    /// that it requests, and to send further deliveries of a call to a program that already has the
+    /// earlier messages of the call.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -81,8 +81,8 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of a user that sends discovery requests. The user has no permissions
-    /// on JetStream, because with them the user could publish on any subject: a JetStream request
-    /// can name any reply subject, and a server publishes the response to this subject.
+    /// on JetStream: a JetStream request can name any subject for its response, so the user could
+    /// make a server publish on any subject.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
@@ -91,8 +91,8 @@ impl SubjectRights {
 /// Prefix of the inboxes of operators.
 const OPERATORS: &str = "_INBOX_operator.";
 
-/// Returns the names of a journal's streams. Permissions must name each stream, because a wildcard
-/// of NATS stands for a whole token of a subject, not for the end of a token.
+/// Returns the names of a journal's streams. Permissions must list each name, because a wildcard of
+/// NATS stands for a whole token of a subject, and cannot stand for the end of a token.
 fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
     let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
     let all = (0..partitions).map(of);

@@ -52,9 +52,9 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one partition until this process ends. If the partition moves to
-    /// another pump, subscribes again. If the reader watches several partitions, also subscribes
-    /// again after an error.
+    /// Queues the events of one partition until this process ends. Subscribes again if the
+    /// partition moves to another pump, and after an error. Exception: if the reader watches only
+    /// this partition (`is_only`), returns the error.
     async fn follow_partition(
         &self,
         request: LiveRequest,
@@ -79,8 +79,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until the subscription ends. If the subscription ended
-    /// because the partition was unavailable, returns the reason; otherwise, returns `None`.
+    /// Queues the events of one subscription until the subscription ends. Returns the reason if it
+    /// ended because the partition was unavailable, or `None` if it ended for another reason.
     async fn subscribe(
         &self,
         request: LiveRequest,
@@ -114,12 +114,12 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report to the reader that events were lost. False at
-    /// first. Becomes true when the first subscription begins or the reader gets an `Unwatched`
-    /// event, whichever happens first.
+    /// Whether the start of the next subscription must be reported to the reader as a loss of
+    /// events. Becomes true at the first subscription, or at the first `Unwatched` event that the
+    /// reader gets.
     has_gap: bool,
-    /// The last reason for missing events that was reported to the reader; `None` if no reason was
-    /// reported since the last subscription began.
+    /// The reason for missing events that was last reported to the reader; `None` if none was
+    /// reported since the present subscription began.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
@@ -142,11 +142,10 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Handles a failed attempt to subscribe: no pump responded, and `detail` is the reason.
-    /// Reports the reason to the reader only after no pump has responded for
-    /// [`limits::PARTITION_TIMEOUT`], because another pump usually takes over within this time.
-    /// Sets the pause between attempts to its minimum, so that the next attempt soon finds the
-    /// other pump.
+    /// Handles a failed attempt to subscribe, to which no pump responded. `detail` is the reason.
+    /// The reader gets the reason only if no pump responds for [`limits::PARTITION_TIMEOUT`],
+    /// because another pump usually takes over within this time. The pause before the next attempt
+    /// is set to its minimum, so that the other pump is found soon.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);

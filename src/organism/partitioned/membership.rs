@@ -1,9 +1,9 @@
 //! Membership of the processes that share an organism. Each process announces its partitions over
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
-//! Membership only decides when a partition is handed over. It does not decide which process may
-//! write to the partition: the lease of the partition decides that, and the stream accepts no
-//! message of a pump that another pump has replaced.
+//! Membership only decides when a partition is handed over. Which process may write to the
+//! partition is decided by the partition's lease: once another pump has taken over, the stream
+//! accepts no message of the earlier pump.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,14 +55,14 @@ struct PendingHandover {
     partition: u32,
     /// The process that gets the partition.
     to: MemberId,
-    /// Time from which the time-out counts.
+    /// Time at which the time-out of the handover began.
     since: Instant,
 }
 
 impl PendingHandover {
-    /// Restarts the time-out. Must be called as long as this process still has the partition: the
-    /// receiver can take the partition only once this process has ended the deliveries in flight
-    /// and released the lease.
+    /// Restarts the time-out. Must be called as long as this process has the partition. Until this
+    /// process has ended the deliveries in flight and released the lease, the receiver cannot take
+    /// it.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }
@@ -188,9 +188,12 @@ impl GroupMembership {
         }
     }
 
-    /// Forgets the handover that this process began, if the handover has ended. A handover ends
-    /// when the receiver has the partition, when the receiver is gone, or when the receiver did not
-    /// take the partition in time. Returns whether a handover is still under way.
+    /// Returns whether the handover that this process began is still under way. If it has ended,
+    /// forgets it. A handover ends in one of these ways:
+    ///
+    /// - The receiver has the partition.
+    /// - The receiver is gone.
+    /// - The receiver did not take the partition in time.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some(given) = &mut self.given else { return false };
         if self.map.statuses().contains(&PartitionStatus::Leaving) {
@@ -269,9 +272,9 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now, or `None` if none is due. After a change in the
-    /// members or their partitions, no handover is due for some time, so that every member learns
-    /// of the change before the next handover.
+    /// Returns the handover that is due now, or `None` if none is due. None is due for some time
+    /// after a change in the members or their partitions, so that every member learns of the change
+    /// first.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

@@ -28,7 +28,7 @@ pub struct PartitionMap {
     /// workers write it. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
     /// For each partition, the last position of its journal that can be read on this machine. The
-    /// list is empty once the last worker has ended.
+    /// list is empty after the last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
     /// Wakes the tasks that wait until a partition has a new owner.
@@ -126,8 +126,8 @@ impl PartitionMap {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the live processes, including this process. The result is empty until every process
-    /// has had time for an announcement.
+    /// Returns the live processes, including this process. The result is empty shortly after the
+    /// start, because not every process has announced itself yet.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::MEMBER_ANNOUNCE_INTERVAL {
             return BTreeMap::new();
@@ -208,8 +208,8 @@ impl PartitionMap {
         self.recorded().clear();
     }
 
-    /// Whether all tasks that follow the journals must end, because no more records become readable
-    /// on this machine.
+    /// Whether all tasks that follow the journals must end. If so, no more records will become
+    /// readable on this machine.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }
@@ -239,8 +239,8 @@ impl PartitionMap {
     }
 
     /// Counts a submission that an entry point of this process has refused as `busy`. The pump of
-    /// the submission's partition counts it if that pump runs here, and otherwise another pump of
-    /// this process. If no pump runs here, logs the refusal as a warning.
+    /// the submission's partition counts it. If that pump does not run here, any other pump of this
+    /// process counts it. If no pump runs here, logs the refusal as a warning.
     pub(in crate::organism) fn count_busy(&self, submission: &SubmitRequest) {
         let places = self.all();
         let partitions = u32::try_from(places.len()).unwrap_or(1);
@@ -329,8 +329,8 @@ impl PartitionMap {
     }
 
     /// Sends a request over NATS to the pump of a partition. `obstacle` is the reason why this
-    /// process cannot run this pump, if there is one. If no other process runs the pump either,
-    /// the requester gets this reason.
+    /// process cannot run this pump; `None` if it could. The requester gets the reason if no other
+    /// process runs the pump either.
     async fn send_elsewhere(
         &self,
         partition: u32,
@@ -356,8 +356,8 @@ impl PartitionMap {
         tokio::join!(sending, forwarding).0
     }
 
-    /// Reports to the requester up to which position the journal of each partition can be read on
-    /// this machine. Returns when the last worker has ended.
+    /// Reports to the requester, for each partition, the last position of the journal that can be
+    /// read on this machine. Reports each new position until the last worker has ended.
     async fn follow(&self, responses: &ResponseSender) -> Result<(), Error> {
         let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
         if journals.is_empty() {
@@ -416,8 +416,9 @@ impl PartitionMap {
     }
 }
 
-/// Adds `obstacle`, the reason why this process cannot run the pump of a partition, to a response.
-/// Changes only a response which states that no pump of the partition is expected to respond.
+/// Adds `obstacle` to a response which states that no pump of the partition is expected to respond.
+/// Returns any other response unchanged. `obstacle` is the reason why this process cannot run the
+/// pump.
 fn with_obstacle(response: ServiceResponse, obstacle: &str) -> ServiceResponse {
     match response {
         ServiceResponse::Unavailable(why) if !why.soon => {

@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all processes.
 //!
-//! A partition moves from its owner to a process that stands by for the partition. The receiver
-//! must have at least two partitions fewer than the owner. Each handover makes the difference
-//! smaller, so rebalancing ends, and no partition moves back and forth.
+//! A partition moves from its owner to a process that stands by for it. The receiver must have at
+//! least two partitions fewer than the owner. So each handover makes the difference smaller, and no
+//! partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -38,8 +38,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A planned handover of one partition from the member `from` to the member `to`. The member `from`
-/// chooses the partition among the partitions in `of`.
+/// A planned handover of one partition from the member `from` to the member `to`. `of` contains the
+/// partitions from which the member `from` chooses one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,

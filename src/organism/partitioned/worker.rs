@@ -1,6 +1,6 @@
 //! The worker of one partition. The worker follows the partition's stream as a standby, and runs
-//! the partition's pump once it holds the lease. When another pump takes over, the worker returns
-//! to standby.
+//! the partition's pump while it holds the lease. When another pump takes over, the worker becomes
+//! a standby again.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -39,8 +39,8 @@ pub(super) struct PartitionWorker {
     /// Receives the reason for the stop when this process must stop all of its workers.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
-    /// Whether the worker stands by. No pump of this process then watches the journal for alerts,
-    /// so the worker itself reports an error of the journal.
+    /// Whether the worker stands by. If so, no pump of this process watches the journal for alerts,
+    /// and the worker itself reports an error of the journal.
     stands_by: bool,
 }
 
@@ -128,8 +128,8 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Adopts the config in force, so that the next pump of the partition starts with this config.
-    /// Then waits for the lease. Returns `None` if the config was reloaded during the wait, or if
+    /// Waits for the lease. Before the wait, adopts the config in force, with which the next pump
+    /// of the partition starts. Returns `None` if the config was reloaded during the wait, or if
     /// the worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
@@ -171,8 +171,8 @@ impl PartitionWorker {
         Ok(None)
     }
 
-    /// Runs the pump. Returns true if the worker must stop. Returns false if another pump takes
-    /// over and the worker must stand by again.
+    /// Runs the pump. Returns true if the worker must stop. Returns false if the worker must stand
+    /// by again, for example because another pump has taken over.
     async fn pump(
         &mut self,
         runtime: PumpRuntime,
@@ -254,8 +254,8 @@ impl PartitionWorker {
         }
     }
 
-    /// Gives the deliveries in flight time to end before a planned handover. Waits for
-    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop during the wait, waits at most
+    /// Gives the deliveries in flight time to end before a planned handover:
+    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop meanwhile, waits at most
     /// [`limits::DRAIN_TIMEOUT`] from that moment.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
@@ -289,8 +289,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether a retry may succeed after `error` ended the start of a pump. The start begins when the
-/// lease is acquired, and includes connecting the listeners.
+/// Whether a retry may succeed after `error` ended the start of a pump. Such a start begins with
+/// the lease, and includes connecting the listeners.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -324,12 +324,13 @@ fn location_after_start(error: &Error) -> PartitionLocation {
     }
 }
 
-/// Handles the temporary journal error `error` that ended the pump of a partition. Returns
-/// `is_stop`, which states whether the worker must stop. If it must stop, and no other process has
-/// taken over, returns the error: the pump could not close its journal, and nothing retries this.
+/// Handles the temporary journal error `error` that ended the pump of a partition. `is_stop` states
+/// whether the worker must stop. If it must stop, and no other process has taken over, returns the
+/// error: the journal could not be closed, and nothing retries this. In all other cases, returns
+/// `is_stop`.
 ///
-/// Does not record the location of the partition: the wait for the lease does, because it knows the
-/// name of the process that pumps the partition now.
+/// Does not record the location of the partition. The wait for the lease records it, because only
+/// that wait learns the name of the process that now pumps the partition.
 fn after_term(partition: u32, error: journal::Error, is_stop: bool) -> Result<bool, Error> {
     match location_after(&error) {
         PartitionLocation::Elsewhere(_) => {
@@ -369,8 +370,8 @@ fn is_disk_full(error: &journal::Error) -> bool {
     }
 }
 
-/// A standby's wait for the lease, on an OS thread of its own. The wait ends when the
-/// lease is acquired or `released` closes.
+/// A standby's wait for the lease, on an OS thread of its own. The wait ends when the lease is
+/// acquired, or when the channel `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     in_force: watch::Receiver<Arc<Config>>,
@@ -404,8 +405,8 @@ impl LeaseWait<'_> {
         }
     }
 
-    /// Follows the stream until the lease is free, then takes the lease. Returns `None` if the wait
-    /// was stopped, or if a reload changed the config during the wait.
+    /// Follows the stream until the lease is free, and then takes the lease. Returns `None` if the
+    /// wait was stopped, or if a reload changed the config during the wait.
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };

@@ -111,8 +111,8 @@ struct PartialRequests {
 }
 
 impl PartialRequests {
-    /// Adds a chunk to its request. Returns the inbox for the response and the whole request once
-    /// all chunks have arrived; otherwise returns `None`.
+    /// Adds a chunk to its request. When the request has all its chunks, returns the inbox for the
+    /// response, and the whole request. Until then, returns `None`.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
@@ -220,9 +220,9 @@ impl RequestHandler {
 }
 
 impl RequestHandler {
-    /// Sends the events of the live channel until the reader leaves. Regular heartbeats show
-    /// whether the reader is still there: if the reader's inbox has no subscriber, the NATS servers
-    /// reply to the heartbeat's reply subject.
+    /// Sends the events of the live channel until the reader leaves. Also sends heartbeats, which
+    /// show whether the reader has left: if the reader's inbox has no subscriber, the NATS servers
+    /// reply to the heartbeat.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
@@ -280,8 +280,8 @@ impl InboxWriter<'_> {
         self.publish(chunk).await;
     }
 
-    /// Publishes a heartbeat. If the inbox has no subscriber, the NATS servers publish a reply to
-    /// the subject `absences`.
+    /// Publishes a heartbeat. If the inbox has no subscriber, the NATS servers reply on the subject
+    /// `absences`.
     async fn ask_for_presence(&mut self, absences: &str) {
         let beat = self.encoder.encode(ChunkKind::Heartbeat, b"");
         let inbox = self.inbox.clone();

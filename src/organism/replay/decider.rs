@@ -27,20 +27,21 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// A core that equals `core` but has no schedules. No record states whether the pump ran
-    /// schedules. So if `core` does not produce the boot record of the epoch, the decider tries
-    /// this core instead. After the boot record, this field is `None`.
+    /// A core like `core`, but without schedules; `None` after the boot record. No record states
+    /// whether the pump ran schedules. So if `core` does not produce the boot record of the epoch,
+    /// this core is tried.
     without_schedules: Option<Core>,
-    /// Gates of earlier configs. If an attempt was in flight at a reload, its answer is still
-    /// checked by the gate that was in force before the reload.
+    /// Gates that were in force before a reload. They check the answers of attempts that were in
+    /// flight at the reload.
     earlier: EarlierGates,
-    /// Config of a reload, if the next record is the record of this reload; otherwise `None`.
+    /// Config of a reload, until the record of this reload is recomputed; `None` at all other
+    /// times.
     next: Option<CoreConfig>,
 }
 
 impl EpochDecider {
-    /// Starts an epoch with the state of `folded`, which results from the recorded facts before the
-    /// epoch. `config` must already have the schemas that `with_core_words` adds.
+    /// Starts an epoch. The state comes from `folded`, to which all recorded facts before the epoch
+    /// were applied. `config` must already have the schemas that `with_core_words` adds.
     ///
     /// # Errors
     ///

@@ -1,14 +1,14 @@
 //! `organism replay`: proves that the pump's rules produce each record from the record's input.
 //!
-//! The records are read in order. The replay checks the hash of each record and its place in the
+//! The replay reads the records in order. It checks the hash of each record and its place in the
 //! hash chain. It also checks that each message is accepted once and has at most one disposition.
-//! Then the record's facts are applied to a state.
+//! Then it applies the record's facts to a state.
 //!
-//! Each boot of the organism begins an epoch. The records of an epoch are recomputed if its config
-//! is stored and its pump had the same core version as this program. For this, a second core starts
-//! from the state before the epoch, as the pump did, and recomputes each record from its input. The
-//! gate of the epoch's config validates the payloads in the input again. The result must equal the
-//! record.
+//! Each boot of the organism begins an epoch. If the config of an epoch is stored, and its pump had
+//! the same core version as this program, the records of the epoch are also recomputed. For this, a
+//! second core starts from the state before the epoch, as the pump did. The gate of the epoch's
+//! config validates the payloads in each record's input again, and the core recomputes the record
+//! from this input. The result must equal the record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -169,9 +169,9 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Puts the config of a reload in force. The records after the reload are recomputed with this
-    /// config, from the state that was recomputed so far. If the records before the reload are not
-    /// recomputed, the records after the reload are not recomputed either.
+    /// Puts the config of a reload in force. If the config can be loaded, and if the records before
+    /// the reload were recomputed, the records after the reload are recomputed with this config,
+    /// from the state so far.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

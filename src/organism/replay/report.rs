@@ -18,8 +18,8 @@ pub struct ReplayReport {
     /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refused payloads in the recomputed records. The replay does not check these
-    /// payloads again, because a record keeps only the first bytes of a refused payload.
+    /// Number of refused payloads in the recomputed records. They are not checked again, because a
+    /// record keeps only the first bytes of a refused payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.
@@ -141,9 +141,9 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the last epoch of the report, to which the next record belongs. If the report has no
-    /// epoch yet, first adds one for the records before the first boot. `position` is the position
-    /// of the next record.
+    /// Returns the last epoch of the report, to which the next record belongs. `position` is the
+    /// position of this record. If the report has no epoch yet, first adds one for the records
+    /// before the first boot.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {
@@ -219,9 +219,9 @@ impl DecisionDifference {
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Describes the difference at the end of an epoch, which contains the records from one boot to
-    /// the next. Each record was recomputed as equal, but the recomputed state differs from the
-    /// state that results from the recorded facts.
+    /// Describes a difference at the end of an epoch, which contains the records from one boot to
+    /// the next. All records were recomputed as equal, but the state after the recomputation
+    /// differs from the state after the recorded facts.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

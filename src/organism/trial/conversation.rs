@@ -92,8 +92,8 @@ impl Conversation {
     }
 }
 
-/// If `record` opens a fork that inherits the history of its source, returns the thread of the
-/// source. Returns `None` for any other record.
+/// Returns the source thread of the fork that `record` opens. Returns `None` if `record` opens no
+/// fork, or a fork that does not inherit the history of its source.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),

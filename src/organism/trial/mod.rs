@@ -1,11 +1,12 @@
 //! Tries a config on recorded threads. A trial sends the requests of each thread again, to an
-//! organism of its own with a separate journal.
+//! organism of its own with a separate journal. In the trial, each thread is a fork of the recorded
+//! thread.
 //!
-//! In a trial, each thread is a fork of a recorded thread in another journal. Calls to listeners
-//! that are neither agent nor workflow get the recorded results. Turns with a recorded prompt get
-//! the recorded answers. Without a recorded result, a call goes to its listener only if the caller
-//! names the listener, and a turn goes to a model on the network only if the trial has a budget.
-//! Otherwise the call or turn ends as `not-recorded`.
+//! - A call to a listener that is neither agent nor workflow gets the recorded result. Without one,
+//!   the call goes to its listener only if the caller names the listener.
+//! - A turn with a recorded prompt gets the recorded answer. Any other turn goes to a model on the
+//!   network only if the trial has a budget.
+//! - All other calls and turns end as `not-recorded`.
 //!
 //! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
 //! those listener processes that the caller names.
@@ -74,8 +75,8 @@ impl TrialOptions {
         self.tokens.is_some() || self.money.is_some()
     }
 
-    /// Returns the part of the trial's budget that is left after `spent`. Returns `None` if the
-    /// trial has no budget. A trial without a budget calls no model on the network.
+    /// Returns the rest of the trial's budget after `spent`. Returns `None` for a trial without a
+    /// budget, which calls no model on the network.
     fn allotment(&self, spent: Spending) -> Option<Allotment> {
         let tokens = self.tokens.map(|most| most.saturating_sub(spent.tokens));
         let money = self.money.map(|most| Money(most.0.saturating_sub(spent.money.0)));
@@ -194,7 +195,7 @@ impl Trial<'_> {
 
     /// Opens a fork with the id `thread`, and sends all requests of a conversation again in this
     /// fork. The inner `Err` states why the fork cannot be opened, or why a client cannot send to
-    /// it.
+    /// the fork.
     async fn repeat(
         &self,
         thread: &ThreadId,
@@ -220,7 +221,7 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread as a fork of `source`. The thread gets no first request, and may use the rest
+    /// Opens a thread as a fork of `source`, without a first request. The thread may use the rest
     /// of the trial's budget. The inner `Err` is the reason why the thread cannot be opened.
     async fn open(
         &self,
@@ -247,9 +248,9 @@ impl Trial<'_> {
         })
     }
 
-    /// If the results of a thread differ from the recorded results, lets the judge decide whether
-    /// both results mean the same. Returns `None` if the results are equal, if the trial has no
-    /// judge, or if one of the journals lacks the thread.
+    /// Lets the judge decide whether the results of a thread mean the same as the recorded results.
+    /// Returns `None` if the results are equal, if the trial has no judge, or if one of the
+    /// journals lacks the thread.
     async fn judge(
         &mut self,
         tried: &TrialThread,

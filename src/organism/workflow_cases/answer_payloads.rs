@@ -1,8 +1,8 @@
 //! Turns the text of an answer in a test case into payloads.
 //!
-//! If an element has no namespace, and the sender may write a payload with the same local name, the
-//! element gets the namespace of that payload. The schema decides whether the children of the
-//! element also get this namespace.
+//! An element without a namespace gets the namespace of the payload with the same local name, if
+//! the sender may write such a payload. The schema decides whether the children of the element also
+//! get this namespace.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
@@ -11,13 +11,13 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Converts `text` to payloads. A test case gives this text as the answer of `sender` to `request`.
-/// If an agent's text contains no payload that the agent may write, the whole text is the agent's
-/// final answer.
+/// Converts `text`, the answer of `sender` to `request` in a test case, to payloads. If `sender` is
+/// an agent and `text` contains no payload that the agent may write, `text` is the agent's final
+/// answer.
 ///
 /// # Errors
 ///
-/// Returns an error for a text that is not empty and contains no XML, unless `sender` is an agent.
+/// Returns an error if `sender` is no agent, and `text` is not empty but contains no XML.
 pub fn answer_payloads(
     config: &Config,
     sender: &ListenerName,

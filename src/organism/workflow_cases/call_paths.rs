@@ -1,9 +1,9 @@
-//! Paths of calls, by which a test case names the calls of a run.
+//! Paths of calls, by which a test case names the calls of a run:
 //!
-//! The path of a goal consists of the labels of its thread: `draft_1`, `leg.room`. The path of a
-//! call that an agent makes for a goal is the goal's path, a slash and the name of the listener:
-//! `draft_1/search`. The path of a call that undoes an earlier call is `undo_` and the path of the
-//! earlier call.
+//! - For a goal: the labels of its thread, such as `draft_1` or `leg.room`.
+//! - For a call that an agent makes for a goal: the goal's path, a slash and the name of the
+//!   listener, such as `draft_1/search`.
+//! - For a call that undoes an earlier call: `undo_` and the path of the earlier call.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// The paths of a run's calls. If a call undoes an earlier call, the earlier call must get its path
-/// first.
+/// The paths of a run's calls. The path of an earlier call must be determined before the path of a
+/// call that undoes it.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,
@@ -44,8 +44,8 @@ impl<'a> CallPaths<'a> {
         path
     }
 
-    /// Whether the path of the call that `request` opens cannot be determined yet. This is the case
-    /// if `request` undoes an earlier call to which [`CallPaths::name`] has not given a path yet.
+    /// Whether the path of the call that `request` opens cannot be determined yet, because
+    /// `request` undoes an earlier call to which [`CallPaths::name`] has not given a path.
     pub fn is_unknown(&self, request: &Message) -> bool {
         let undone = undone_call(request.thread.label());
         undone.is_some_and(|call| !self.known.contains_key(&call))

@@ -218,10 +218,10 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, all paths
-/// that begin with the text before the `*` are forbidden. Otherwise, the path `never` and all paths
-/// beneath it are forbidden (see [`is_part`]). `goals` contains the goal ids of the tested
-/// workflow, and then the goal ids of all workflows.
+/// Adds a problem if the run has a call at a forbidden path. The path `never` and all paths beneath
+/// it are forbidden (see [`is_part`]). If `never` ends with `*`, all paths that begin with the text
+/// before the `*` are forbidden. `goals` contains the goal ids of the tested workflow, and then the
+/// goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -240,10 +240,11 @@ fn check_never(
     }
 }
 
-/// Whether `path` is the path `whole` or lies beneath it. The labels of both paths are compared one
-/// by one with [`is_run_of`]. So the path `draft` also covers `draft_2`, the second pass of the
-/// goal, and `draft/search`, a call that the goal's agent makes. `goals` are the goal ids that the
-/// first label can name, and `nested` the goal ids that later labels can name.
+/// Whether `path` is the path `whole` or lies beneath it. Each label of `whole` must cover the
+/// label of `path` at the same place, as [`is_run_of`] decides. So the path `draft` also covers
+/// `draft_2`, the second pass of the goal, and `draft/search`, a call that the goal's agent makes.
+/// `goals` are the goal ids that the first label can name, and `nested` those that later labels can
+/// name.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -258,11 +259,12 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
 
 /// Whether the label `whole` in a test case covers the thread label `step` of a run. A thread label
 /// is the id of a goal with optional suffixes: `draft_2` is the second pass of the goal `draft`,
-/// and `draft-1` is a further run after a retry or a correction.
+/// and `draft-1` is a further run after a retry or a correction. If `step` begins with the ids of
+/// several goals, the longest id counts.
 ///
-/// If `whole` is the id of a goal, it covers all labels of this goal. Any other label covers itself
-/// and its further runs: for example, `draft_2` covers `draft_2` and `draft_2-1`. If `step` begins
-/// with the ids of several goals, `step` is a label of the goal with the longest id.
+/// - If `whole` is the id of a goal, it covers all labels of this goal.
+/// - Any other label covers itself and its further runs. For example, `draft_2` covers `draft_2`
+///   and `draft_2-1`.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

@@ -76,7 +76,7 @@ impl CaseRecord {
         self.calls.iter().filter(move |call| call.path == path)
     }
 
-    /// Returns the last state of each goal of the run.
+    /// Returns the state of each goal after the last message of the run.
     pub fn goals(
         &self,
         definition: &WorkflowDefinition,

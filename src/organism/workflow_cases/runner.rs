@@ -34,13 +34,13 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Call paths of the calls that waited for an answer from the test case at the last step. Each
-    /// of these calls was delivered to a listener, or waited for a person.
+    /// Paths of the calls that needed an answer from the test case at the latest step. Each of
+    /// these calls was delivered to a listener or held for a person, whom the test case replaces.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
 
-/// Result of waiting until no listener works on a delivery of the test case any more.
+/// Result of waiting until every delivery in flight needs an answer from the test case.
 enum RunnerRest {
     /// Every delivery in flight waits for an answer that the test case provides. The field is the
     /// position that the next record will get.
@@ -145,8 +145,8 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for an answer of the test case. If programs still
-    /// work on deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of
+    /// Waits until every delivery in flight needs an answer from the test case. Gives up after
+    /// `limits::CASE_STEP_TIMEOUT` of real time if programs still work on deliveries. The clock of
     /// the run is frozen during this wait.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
@@ -363,8 +363,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it was added before. The same problem is found again in every step,
-    /// as long as the call that has the problem waits.
+    /// Adds a problem, unless it was added before. A problem of a waiting call is found in every
+    /// step, as long as the call waits.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -374,9 +374,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Reports that the test case has no answer, or no further answer, for the call at `path`. If
-    /// the latest message to the call is a `huh`, the core's error message, reports instead that
-    /// the case's answer was refused.
+    /// Reports that the test case has no answer, or no further answer, for the call at `path`.
+    /// Reports a refused answer instead, if the latest message to the call is a `huh`, the core's
+    /// error message.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
         let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a test case. An answer consists of turns, and each turn is the text or the fault
-/// for one delivery. Each answer is stored with the number of its turns that are used up.
+/// The answers of a test case, each with the number of its turns that are used up. A turn is the
+/// text or the fault for one delivery.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
@@ -16,8 +16,8 @@ struct ScriptedAnswer<'a> {
     /// Number of turns of this answer that are used up. A turn is the text or the fault for one
     /// delivery.
     given: usize,
-    /// The calls that have taken a fault, each with the number of its turn. All attempts of such a
-    /// call get the same fault. Several calls may wait at the path of the answer at once.
+    /// For each call that has taken a fault from this answer, the index of the fault's turn. All
+    /// attempts of the call get this fault. Several calls may wait at the answer's path at once.
     faults: HashMap<CallId, usize>,
 }
 
@@ -63,17 +63,17 @@ impl<'a> CaseScript<'a> {
         self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
     }
 
-    /// Records that `call` waits at `path`. If the next turn of the answer is a fault, the fault
-    /// counts as taken, even if the run cancels the call before the fault takes effect.
+    /// Records that `call` waits at `path`. If the next turn of the answer is a fault, `call` takes
+    /// the fault at once, even if the run cancels `call` before the fault takes effect.
     pub fn reach(&mut self, path: &str, call: CallId) {
         if let Some(scripted) = self.answer_at(path) {
             scripted.turn(call);
         }
     }
 
-    /// Marks the next turn of the answer at `path` as used up. The caller calls this method for a
-    /// turn with a text, when it gives the text to the run. The caller does not call it for a
-    /// fault: a fault is used up as soon as a call reaches it.
+    /// Marks the next turn of the answer at `path` as used up. Must be called when the text of the
+    /// turn is given to the run. Must not be called for a fault, which is used up as soon as a call
+    /// reaches it.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) = self.answer_at(path) {
             scripted.given += 1;

@@ -38,8 +38,8 @@ pub enum CaseWriteError {
     Organism(#[from] Error),
 }
 
-/// Writes a test case as TOML. The recorded run passes this test case. `records` are the records of
-/// the run's tree. `config` is the present config.
+/// Writes a test case as TOML, so that the recorded run passes it. `records` are the records of the
+/// run's tree. `config` is the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
@@ -103,9 +103,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     Ok(out)
 }
 
-/// `records` are the records of a tree. If the tree is a fork that has reopened or recalled calls,
-/// returns the source of the fork, whose record has further answers of the run. Otherwise returns
-/// `None`, because `records` have all answers of the run.
+/// If `records` are the tree of a fork that has reopened or recalled calls, returns the source of
+/// the fork, whose record has further answers of the run. In any other case, returns `None`,
+/// because `records` have all answers.
 fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
     let source = records.first()?.fork_source()?;
     let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -180,8 +180,8 @@ struct RecordedAnswers<'a> {
     requests: BTreeMap<CallId, Arc<Message>>,
     /// Calls with an attempt that a listener works on, and calls that wait for a person.
     unanswered: BTreeSet<CallId>,
-    /// For each call path, the texts of the answers and faults that the case file gets, in order.
-    /// Each text is for one delivery. A call path names a goal or a call of the run.
+    /// For each call path, the texts that the case file gets, in order. Each text is the answer or
+    /// the fault for one delivery. A call path names a goal or a call of the run.
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
@@ -301,11 +301,12 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// If a closed call ended with a fault that a case file can state in place of an answer, adds
-    /// the fault to the answers of the case file. `record` is the record that closed the call.
-    /// `how` states the way in which the call was closed. If the run cancelled the call while an
-    /// answer was missing, adds a time-out: the case then gives no answer, until the run cancels
-    /// the call again.
+    /// Adds the fault with which a call closed to the answers of the case file, if a case file can
+    /// state this fault. `record` is the record that closed the call, and `how` the way in which it
+    /// closed.
+    ///
+    /// Adds a time-out if the run cancelled the call while its answer was missing. In the test
+    /// case, the call then gets no answer before the run cancels it.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
@@ -323,7 +324,7 @@ impl<'a> RecordedAnswers<'a> {
     }
 
     /// Whether an open call waits for an answer of its listener or of a person. Returns `false` for
-    /// a call that waits for its own calls, or in a queue.
+    /// a call that waits in a queue, or for calls that it has opened.
     fn lacks_answer(&self, call: CallId, listener: &ListenerName) -> bool {
         let role = self.config.contracts.get(listener).map(|contract| contract.role);
         self.unanswered.contains(&call) || role == Some(Role::Human)
@@ -364,8 +365,8 @@ fn key_of(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { basic_text(name) }
 }
 
-/// Writes a text as a TOML string. The string has several lines if the text has line breaks and a
-/// literal string can contain it.
+/// Writes a text as a TOML string. If the text has line breaks, and if a TOML literal string can
+/// contain it, the string has several lines.
 fn text_of(text: &str) -> String {
     let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let is_literal = text.contains('\n') && !text.contains("'''") && !text.ends_with('\'');

@@ -2,8 +2,8 @@
 //! delivery that no process accepted does not count as an attempt.
 //!
 //! While a listener is absent, the pump delivers only one call to it at a time, as a probe, with
-//! backoff. All other calls to the listener wait. If the listener stays absent until the time-out
-//! of a waiting call, the call fails as undeliverable.
+//! growing delays between the probes. All other calls to the listener wait. If the listener is
+//! still absent at the time-out of a waiting call, the call fails as undeliverable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Absent listeners, by name. A listener is absent if no process accepted its last delivery. The
-/// map is ordered, so that the same events cause the same probes.
+/// Absent listeners, by name. No process accepted the last delivery to such a listener. The map is
+/// ordered, so that the same events cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Number of rounds of returned deliveries in this absence. All deliveries that come back
-    /// before the next probe is due form one round. The delay of the next probe doubles with each
-    /// round.
+    /// Number of rounds of returned deliveries in this absence. One round consists of all
+    /// deliveries that come back before the next probe is due. Each round doubles the delay of the
+    /// next probe.
     rounds: u32,
     /// Earliest time of the next probe, the delivery that tests whether the listener is back.
     probe_at: Time,
@@ -70,9 +70,9 @@ impl AbsentListeners {
         }
     }
 
-    /// Records that a delivery came back because no process of `listener` accepted the delivery.
-    /// Returns the earliest time of the next probe, which tests whether `listener` is back. Also
-    /// returns whether `listener` counted as present before this delivery came back.
+    /// Records that a delivery came back because no process of `listener` accepted it. Returns the
+    /// earliest time of the next probe, which tests whether `listener` is back. Also returns
+    /// whether `listener` had counted as present before.
     fn record_returned_delivery(
         &mut self,
         listener: &ListenerName,
@@ -112,8 +112,8 @@ impl AbsentListeners {
         now.plus(limits::ABSENT_PROBE_TIMEOUT)
     }
 
-    /// Sets the deadline of a waiting call to `due`, unless the call already has an earlier
-    /// deadline. Returns the deadline that is now in force.
+    /// Sets the deadline of a waiting call to `due`, or keeps the call's deadline if it is earlier.
+    /// Returns the deadline that is now in force.
     fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
         let Some(absence) = self.0.get_mut(listener) else { return due };
         let known = absence.due.entry(call).or_insert(due);
@@ -147,9 +147,8 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns, for each probe in flight, the time at which the probe counts as accepted. From this
-    /// time on, the listener counts as present again. If the probe comes back earlier, no process
-    /// of the listener has accepted it.
+    /// Returns, for each probe in flight, the time from which the probe counts as accepted and the
+    /// listener as present. A probe that no process accepts comes back before this time.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
@@ -167,8 +166,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Returns the absent listeners whose next probe is due at `now`, and those that have accepted
-    /// their probe by `now`. The pump must start the probe, or resume deliveries.
+    /// Returns the absent listeners that need an action at `now`. Either the next probe is due, or
+    /// the listener has accepted its probe, so that the pump must resume deliveries.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
@@ -197,8 +196,8 @@ impl Core {
     }
 
     /// Sets the time at which a call fails if its listener is still absent. The time-out of the
-    /// call begins with the first hand-over of the call since its last answer or failed attempt. If
-    /// there was no such hand-over, the time-out begins now.
+    /// call began with the first attempt to deliver the call since its last answer or failed
+    /// attempt. If there was no such attempt, the time-out begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -207,8 +206,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Sets a new deadline for a call that waits for its absent listener. The pump calls this after
-    /// a pause, because the time of a pause must not count towards the deadline.
+    /// Sets a new deadline for a call that waits for its absent listener. Called after a pause,
+    /// whose time must not count towards the deadline.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,

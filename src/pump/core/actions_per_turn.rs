@@ -1,7 +1,10 @@
-//! Limits the actions of one turn of an agent to `max_actions_per_turn`. Refuses each action beyond
-//! this number. A final payload ends the call. So in a turn with a final payload, also refuses each
-//! further final payload and each call. The one exception is the definition that a workflow run
-//! records beside its reply. A refusal does not affect the other actions of the turn.
+//! Limits the actions of one turn of an agent. A refusal does not affect the other actions of the
+//! turn.
+//!
+//! - Each action beyond `max_actions_per_turn` is refused.
+//! - A final payload ends the call. So in a turn with a final payload, each further final payload
+//!   and each call is refused. Exception: the definition that a workflow run records beside its
+//!   reply.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::{Meaning, run_definition_name};

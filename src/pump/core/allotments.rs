@@ -1,10 +1,9 @@
 //! Allotments of spawned threads, and budgets of workflow runs. An allotment limits the tokens, the
 //! money and the time of a thread and its subthreads. The budget of a run limits the threads that
-//! belong to the run.
+//! belong to the run. Tokens and money are checked together with the limits of the tree.
 //!
-//! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, the open calls in the thread and in its subthreads time out. A call that another call in
-//! the same thread opened does not time out by itself, but ends with the call that opened it. The
+//! When the time of a thread is over, the open calls in the thread and in its subthreads time out.
+//! Exception: a call that another call in the same thread opened ends with that other call. The
 //! time of a thread also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
@@ -26,8 +25,7 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns the threads whose time limit has passed at `now`, among `thread` and the threads above
-/// it. Begins with `thread` and goes upwards.
+/// Searches upwards from `thread`, and returns each thread whose time limit has passed at `now`.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
@@ -127,7 +125,7 @@ fn budget_of(limits: Allotment) -> Budget {
 
 impl Core {
     /// Sets alarms for the open calls in the trees with these `roots`. A call gets an alarm only if
-    /// the time limit of its thread, or of a thread above, will end the call.
+    /// a time limit will end it: the limit of its thread, or of a thread above.
     pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
@@ -148,9 +146,10 @@ impl Core {
     }
 
     /// Returns the time at which `call` times out because its thread, or a thread above its thread,
-    /// reaches its time limit. Returns `None` if none of these threads has a running time limit.
-    /// Also returns `None` if another call in the same thread opened `call`, because `call` then
-    /// ends together with its opener.
+    /// reaches its time limit. Returns `None` in two cases:
+    ///
+    /// - None of these threads has a running time limit.
+    /// - Another call in the same thread opened `call`, so `call` ends together with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -164,10 +163,10 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. Looks for the outermost thread whose time limit has passed,
-    /// among the call's thread and the threads above it. The open calls in the found thread and in
-    /// its subthreads time out, the calls of a thread before the calls of its subthreads. A call
-    /// that another call in the same thread opened ends together with its opener.
+    /// Handles [`Alarm::ThreadTime`]. Finds the outermost thread whose time limit has passed, among
+    /// the call's thread and the threads above it. The open calls in that thread time out, and then
+    /// those in its subthreads. A call that another call in the same thread opened ends together
+    /// with its opener.
     ///
     /// If the wall time of the call's tree is over, ends the open calls of the whole tree instead.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
@@ -205,8 +204,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Returns a reason if nothing may start in `thread`, because the time limit of `thread` or of
-    /// a thread above it has passed at `now`. Returns `None` if no such time limit has passed.
+    /// Returns the reason why nothing may start in `thread`: at `now`, the time limit of `thread`
+    /// or of a thread above it has passed. Returns `None` if no such time limit has passed.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

@@ -119,8 +119,8 @@ impl Core {
         held.is_some_and(|held| hold.is_none_or(|hold| held.hold == hold))
     }
 
-    /// Approves a held call by the hash of its payload. If the call has a recorded preview, the
-    /// approval must also name the hash of the preview.
+    /// Approves a held call. The approval must name the hash of the call's payload. If the call has
+    /// a recorded preview, the approval must also name the hash of the preview.
     fn approve(
         &mut self,
         step: &mut Step,
@@ -165,10 +165,9 @@ impl Core {
         Ok(())
     }
 
-    /// Checks whether a budget or a time limit of the held call's sender was used up while the call
-    /// was held. Returns a description of the used-up budget or time limit; `None` if all have
-    /// room. An approval makes this check, because a sender without a budget could not use the
-    /// result of the call.
+    /// Returns a description of a budget or a time limit of the held call's sender that was used up
+    /// while the call was held. Returns `None` if all have room. An approval makes this check,
+    /// because a sender without a budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -255,8 +254,7 @@ impl Core {
 }
 
 /// Returns the reason why an approval does not match the recorded preview of a call, or `None` if
-/// the approval matches. If the call has no recorded preview, the approval covers only the payload,
-/// and must not name a preview.
+/// it matches. An approval of a call without a recorded preview must not name a preview.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
     if note.is_some_and(|note| !note.payload.is_intact()) {
@@ -296,8 +294,8 @@ fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Returns the refusal of an answer whose signature is invalid. `refusal` states the rule and the
-/// message. The record of the returned refusal contains the digest and the beginning of the answer
+/// Returns the refusal of an answer whose signature is invalid, with the rule and the message of
+/// `refusal`. The record of this refusal contains the digest and the beginning of the answer
 /// `payload`.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {

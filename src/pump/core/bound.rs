@@ -1,6 +1,5 @@
-//! Cancels threads. A thread can be bound to a call, so that it ends together with that call. A
-//! thread is cancelled when its call has closed, or when a listener in a thread above it cancels
-//! it.
+//! Cancels threads. A listener can cancel a thread beneath its own thread. A thread can also be
+//! bound to a call: when this call closes, the thread is cancelled.
 
 use std::collections::VecDeque;
 
@@ -14,10 +13,10 @@ use crate::thread::{Call, Opener};
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Returns the open calls that end together with `call`: the calls in threads that are bound to
-    /// `call`, and in subthreads of these threads. Each pair contains the bound thread and an open
-    /// call in or beneath that thread. Calls in the deepest threads come first. The function scans
-    /// the open calls of the tree once.
+    /// Returns the open calls that end together with `call`. They are in a thread that is bound to
+    /// `call`, or beneath such a thread. Each pair contains the bound thread and an open call. For
+    /// each bound thread, the calls in the deepest threads come first. The function scans the open
+    /// calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -40,9 +39,9 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels `calls`, and records a note in each bound thread. `calls` come from
-    /// [`Core::bound_calls`]. The caller also closes the call to which the threads are bound, so
-    /// nothing can use the results of `calls`.
+    /// Cancels `calls`, which come from [`Core::bound_calls`], and records a note in each bound
+    /// thread. The caller also closes the call to which the threads are bound, so nothing can use
+    /// the results of `calls`.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;
@@ -56,8 +55,8 @@ impl Core {
         });
     }
 
-    /// Whether `thread`, or a thread between `thread` and `above`, is bound to a call that has
-    /// closed. Ignores `above` itself. A bound thread ends together with its call.
+    /// Whether `thread`, or a thread between `thread` and `above`, has ended because it is bound to
+    /// a call that has closed. Does not check `above` itself.
     pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
         threads_up_to(thread, above).any(|thread| {
             let bound = self.state.thread(&thread).and_then(|thread| thread.bound);

@@ -18,13 +18,11 @@ use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Tree};
 pub(super) const NO_MESSAGE_LEFT: &str = "this thread has used all its messages";
 
 /// Limits of every tree, and the calls in each tree that will still make model calls. Spent and
-/// reserved amounts are not here, because they are part of the recorded state.
+/// reserved amounts are part of the recorded state instead.
 ///
 /// **Invariant:** `turns` contains each call to an agent that is in flight, queued or held, because
 /// each such call will make a model call. The check of the budgets reads the size of this set
-/// instead of counting the calls.
-///
-/// **Invariant:** a tree without such calls has no entry.
+/// instead of counting the calls. A tree without such calls has no entry in `turns`.
 #[derive(Debug, Clone)]
 pub(super) struct Budgets {
     pub limits: TreeLimits,
@@ -53,9 +51,9 @@ impl Budgets {
         self.turns.clear();
     }
 
-    /// Whether a tree has used all its messages for the present request. A held call will be
-    /// delivered or answered later, so each held call counts as a used message. `uncounted` is the
-    /// number of held calls that do not count: 1 during the approval of one of them, otherwise 0.
+    /// Whether a tree has used all its messages for the present request. Each held call counts as a
+    /// used message, because it will be delivered or answered later. `uncounted` is the number of
+    /// held calls that do not count: 1 during the approval of one of them, otherwise 0.
     pub fn has_no_message_left(&self, tree: &Tree, uncounted: u64) -> bool {
         let held = tree.held.saturating_sub(uncounted);
         tree.request_usage().messages.saturating_add(held) >= self.limits.messages
@@ -293,10 +291,9 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
-/// tokens of a reservation were estimated instead of counted, the reservation is several times too
-/// high. In this case, `spent` and the reservation together must fit into half of the budget, so
-/// that the rest remains for other calls.
+/// Checks that a reservation fits into a budget. `spent` includes earlier reservations. A
+/// reservation with estimated tokens is several times too high. It must fit into half of the
+/// budget, together with `spent`, so that the rest remains for other calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

@@ -25,8 +25,8 @@ pub(super) struct CallTable {
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
     /// For each open call, the number of its last attempt since this start of the pump.
     attempts: Map<CallId, u32>,
-    /// For each open call whose attempt has failed since this start of the pump, the time of the
-    /// retry. A time that has passed stays here until the next failure.
+    /// Times of retries, for open calls with an attempt that has failed since this start of the
+    /// pump. A time that has passed stays here until the next failure of the call.
     retries: Map<CallId, Time>,
 }
 
@@ -77,7 +77,7 @@ impl CallTable {
         self.running.insert(call, running);
     }
 
-    /// Sets the time before which a call with a failed attempt is not delivered again.
+    /// Sets the time before which a call is not delivered again after a failed attempt.
     pub fn delay_retry(&mut self, call: CallId, until: Time) {
         self.retries.insert(call, until);
     }
@@ -157,7 +157,7 @@ impl Core {
         Some(running)
     }
 
-    /// Ends the current attempt of an open call, and begins the record of its end. Returns the
+    /// Ends the current attempt of an open call, and begins a record with `input`. Returns the
     /// thread of the call, and the contract of its listener. Returns `None` and changes nothing if
     /// the call is closed, or if `source` names another attempt or another listener.
     pub(super) fn record_attempt_end(

@@ -7,9 +7,9 @@ use super::Core;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Call, Map};
 
-/// Open calls that may wait for a long time, counted for each client and listener. The core counts
-/// held calls in one such table, and calls with timers in another. Rebuilt after every boot from
-/// the state.
+/// Open calls that may wait for a long time, counted for each client and listener. The core has one
+/// such table for held calls, and another for calls with timers. Both are rebuilt from the state
+/// after every boot.
 ///
 /// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
 /// for zero.
@@ -22,8 +22,8 @@ pub(super) struct CallsByClient {
 }
 
 /// A client and a listener. The waiting calls of each such pair are counted together, and their
-/// number is bounded. A waiting call may stay for weeks, so each client has its own bound and
-/// cannot use up the capacity of other clients.
+/// number is bounded. The bound for each client keeps capacity free for other clients, because a
+/// call may wait for weeks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClientAndListener {
     /// The client that opened the call's tree.

@@ -20,9 +20,9 @@ use crate::xml::scan::{attributes, scan};
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of the messages that the callee has not handled when the call closes. If the
-    /// call failed and this is [`Disposition::Late`], the request of the call gets
-    /// [`Disposition::Failed`] instead.
+    /// Disposition of the messages that the callee has not handled when the call closes. Exception:
+    /// if the call failed and this is [`Disposition::Late`], the request of the call gets
+    /// [`Disposition::Failed`].
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -39,9 +39,12 @@ impl CallResult {
         Self { how: Closing::Completed, undelivered: Disposition::Late, payloads }
     }
 
-    /// Makes the result of a forwarded call from the results of all its peers, whatever their
-    /// order. If no peer replied, the call ends as completed if no peer failed, as cancelled if all
-    /// failures are cancellations, and otherwise as failed.
+    /// Makes the result of a forwarded call from the results of all its peers, in any order. The
+    /// call ends in one of these ways:
+    ///
+    /// - Completed, if a peer replied or no peer failed.
+    /// - Cancelled, if no peer replied and all failures are cancellations.
+    /// - Failed, in all other cases.
     fn forwarded(payloads: Vec<(MessageKind, PayloadName, Payload)>) -> Self {
         let undelivered = Disposition::Late;
         let mut result = Self { how: Closing::Completed, undelivered, payloads };
@@ -108,8 +111,8 @@ impl Core {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// Closes a call as [`Core::fail`] does. Messages that were not handled get the disposition
-    /// that `undelivered` contains.
+    /// Closes a call as [`Core::fail`] does, but messages that were not handled get the disposition
+    /// `undelivered`.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -164,9 +167,9 @@ impl Core {
         );
     }
 
-    /// Returns the name of the callee if the call is a leg of a group: one of the calls that one
-    /// request to several peers opened. The result of a group names the callee of each leg. Returns
-    /// `None` for any other call.
+    /// Returns the name of the callee if the call is a leg of a group, and `None` for any other
+    /// call. A group consists of the calls that one request to several peers opened. Its result
+    /// names the callee of each leg.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -179,10 +182,9 @@ impl Core {
         }
     }
 
-    /// Closes one call. The call may be a leg of a forwarded call: a listener can forward its own
-    /// call to peers, which opens a new call (a leg) for each peer. If the closed call is the last
-    /// open leg, returns the forwarded call with its result. The caller must close the forwarded
-    /// call next. In all other cases, returns `None`.
+    /// Closes one call. If this was the last open leg of a forwarded call, returns the forwarded
+    /// call with its result, and the caller must close it next. Returns `None` in all other cases.
+    /// A forwarded call has a leg for each peer to which its listener forwarded it.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -401,9 +403,9 @@ impl Core {
         messages
     }
 
-    /// Records the result of a closed call as messages in the call's own thread. The opener of the
-    /// call is a client or a call of another thread, and gets the result separately. So no call
-    /// handles the recorded messages, and they get the disposition `recorded`.
+    /// Records the result of a closed call as messages in the call's own thread, with the
+    /// disposition `recorded`. No call handles these messages: the opener is a client or a call of
+    /// another thread, and gets the result separately.
     fn record_result(
         &mut self,
         step: &mut Step,
@@ -447,10 +449,9 @@ fn is_cancellation(fault: &Payload) -> bool {
     attributes(fault.as_str()).iter().any(|(name, value)| *name == "code" && **value == *code)
 }
 
-/// Returns the `thread-result` that another thread gets for a closed call. If the call is one of
-/// several calls to a group of listeners, the `thread-result` names the listener. If the result's
-/// payloads are too large or too deeply nested, the `thread-result` only states in which thread
-/// they are recorded.
+/// Returns the `thread-result` with which another thread gets the result of a closed call. Names
+/// the listener if the call is one of several calls to a group of listeners. If the result's
+/// payloads are too large or too deeply nested, only states in which thread they are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();

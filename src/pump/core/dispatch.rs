@@ -18,9 +18,9 @@ use crate::thread::{Call, Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if it is ready and neither queued nor in flight. A call that waits for
-    /// a retry is queued by the alarm of the retry instead. If the call must not continue, for
-    /// example because a budget is used up, fails the call.
+    /// Queues the call `id` if it is ready, and neither queued nor in flight. If the call must not
+    /// continue, for example because a budget is used up, fails the call. Does not queue a call
+    /// that waits for a retry, because the alarm of the retry does so.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Starts an attempt at a call that the scheduler has taken from the queue of its listener. If
-    /// an alarm must handle the call first (see [`Core::alarm_before_delivery`]), starts nothing.
+    /// Starts an attempt at a call that the scheduler has taken from the queue of its listener.
+    /// Starts nothing if an alarm must handle the call first (see [`Core::alarm_before_delivery`]).
     fn start_delivery(
         &mut self,
         step: &mut Step,
@@ -137,8 +137,8 @@ impl Core {
         step.effect(Effect::Deliver(delivery));
     }
 
-    /// Returns a delivery with the fields that are the same for an attempt and for the request of a
-    /// preview. The caller sets the other fields, such as the messages and the time-out.
+    /// Returns a delivery with the fields that an attempt and the request of a preview have in
+    /// common. The caller sets the other fields, such as the messages and the time-out.
     pub(super) fn delivery(
         &self,
         step: &Step,
@@ -166,8 +166,8 @@ impl Core {
 
     /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
     /// step of the clock. Records this time, and moves all deadlines to a later time. If no call is
-    /// open, does nothing, with one exception: a forward step of the clock is handled in the same
-    /// way if a thread has a time limit, or if client keys are kept for a limited time.
+    /// open, does so only for a forward step of the clock, and only if a thread has a time limit or
+    /// if client keys are kept for a limited time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();
@@ -196,8 +196,8 @@ impl Core {
         }
     }
 
-    /// Ends the `wait` of an agent in `thread`, because the thread has received a message. With the
-    /// primitive `wait`, an agent waits for further messages.
+    /// Ends the `wait` of an agent in `thread`, because the thread has received a message. `wait`
+    /// is the primitive with which an agent waits for further messages.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
         // A waiting agent has taken at least one turn, so its call occupies the thread.
         let holder = self.scheduler.holder(listener, thread);

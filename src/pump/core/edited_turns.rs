@@ -39,9 +39,9 @@ impl Core {
         }
     }
 
-    /// Ends a turn of an agent without a model call. An operator sends the payload `checked` in
-    /// place of the turn. The turn belongs to a call that a fork has reopened. `cause` is the
-    /// message that records the operator's action.
+    /// Ends a turn of an agent without a model call: the payload `checked` of an operator takes the
+    /// place of the turn. The turn belongs to the call `call`, which a fork has reopened. `cause`
+    /// is the message that records the operator's action.
     pub(super) fn take_edited_turn(
         &mut self,
         step: &mut Step,

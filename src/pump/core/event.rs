@@ -42,14 +42,14 @@ pub struct Submission {
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
-    /// Digest of the payload's root element, if the submission has a key and the gate refused the
-    /// payload. An earlier config may have accepted the same payload with the same key. `None` for
-    /// an accepted payload, and for a text without exactly one well-formed root element.
+    /// Digest of the payload's root element, if the gate refused the payload and the submission has
+    /// a key. Needed because an earlier config may have accepted the same payload with the same
+    /// key. `None` in all other cases, and for a text without exactly one well-formed root element.
     pub refused_digest: Option<Digest>,
     /// Trace context that the client sent with the payload; `None` if it sent none.
     pub trace: Option<TraceParent>,
-    /// Trace that begins with this submission if the thread belongs to no trace. `None` if tracing
-    /// is off.
+    /// New trace that begins with this submission, unless the thread already belongs to a trace.
+    /// `None` if tracing is off.
     pub begun: Option<TraceParent>,
 }
 
@@ -142,8 +142,8 @@ pub enum Event {
     },
     Alarm(Alarm),
     /// The pump must now send the request that begins a run of a schedule (see
-    /// [`Alarm::ScheduledRun`]). `begun` is the trace that the run begins; `None` if tracing is
-    /// off.
+    /// [`Alarm::ScheduledRun`]). `begun` is the new trace that starts with this run; `None` if
+    /// tracing is off.
     SendScheduled {
         request: MessageId,
         begun: Option<TraceParent>,
@@ -156,9 +156,9 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The search for the result of a call in the source of a fork has ended. `result` is `None` if
-    /// the source has no result for the call. Now the result takes effect or, without a result, the
-    /// call starts. Either may have to wait for other calls of the fork.
+    /// The search for the result of a call in the source of a fork has ended. The result, if there
+    /// is one, now takes effect. A call without a result (`None`) now starts. Both may have to wait
+    /// for other calls of the fork.
     Searched {
         call: CallId,
         result: Option<CallRecollection>,
@@ -189,8 +189,8 @@ pub enum Event {
     /// The process stood still, or the clock was set forward. This time must not count towards any
     /// deadline.
     Standstill(Standstill),
-    /// The number of `busy` refusals that one client got within an interval. The pump records this
-    /// number instead of each refusal.
+    /// Number of `busy` refusals that one client got within an interval. The pump records only this
+    /// number, and not each refusal.
     Busy(BusyCount),
     /// The alert monitor reports an alert.
     Alert {
@@ -257,8 +257,8 @@ pub struct BusyCount {
     pub count: u64,
 }
 
-/// An alarm that the core has set. If the state has changed in the meantime, the alarm may be
-/// obsolete. An obsolete alarm has no effect when it fires.
+/// An alarm that the core has set. If the state has changed before the alarm fires, the alarm may
+/// be obsolete, and then has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -274,8 +274,7 @@ pub enum Alarm {
     Untaken {
         call: CallId,
     },
-    /// An earlier pump started an attempt, and the journal records no end of this attempt. So the
-    /// attempt now counts as lost.
+    /// An attempt of an earlier pump now counts as lost, because the journal records no end of it.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -300,8 +299,8 @@ pub enum Alarm {
     PreviewTime {
         call: CallId,
     },
-    /// An earlier pump reserved an amount for a model call, and ended before it recorded the actual
-    /// cost. The whole reservation must now be charged.
+    /// An earlier pump reserved an amount for a model call, but ended before it recorded the actual
+    /// cost. So the whole reservation must now be charged.
     Unsettled {
         call: CallId,
         attempt: Attempt,
@@ -321,9 +320,9 @@ pub enum Alarm {
         request: MessageId,
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
-    /// recorded for this call. Recorded events take effect one after another in the order of the
-    /// source. Each takes effect as soon as all open calls of the fork wait. If the call was kept
-    /// back because the source has no result for it, the call may start now.
+    /// recorded for this call. Such events take effect one after another in the order of the
+    /// source, each as soon as all open calls of the fork wait. If the source has no result for
+    /// this call, the call may start now.
     Recorded {
         call: CallId,
     },
@@ -354,9 +353,8 @@ pub enum Receipt {
 /// The pump's ruling on a request of an operator or of the alert monitor.
 #[derive(Debug, Clone)]
 pub enum OperatorRuling {
-    /// For a person's decision or cancellation, states whether the pump accepted it. For an
-    /// operator's action, a reload or an alert, always `Ok`, which means that the record is
-    /// durable.
+    /// States whether the pump accepted a person's decision or cancellation. For an operator's
+    /// action, a reload or an alert, always `Ok`, which means that the record is durable.
     Plain(Result<(), Refusal>),
     Pause(PauseRuling),
     Fork(ForkRuling),

@@ -105,12 +105,12 @@ impl Core {
         }
     }
 
-    /// Limits the failed rounds of a call. A round consists of the messages that the listener gets
-    /// together after one of its answers. A round has failed if it contains results and all these
-    /// results are failures. After too many consecutive failed rounds, fails the call. After a
-    /// smaller number, delays the next round. Does not delay the rounds of agents, because model
-    /// calls already slow agents down. Returns true if the call failed or its next round was
-    /// delayed.
+    /// Fails a call after too many consecutive failed rounds, and delays its next round after a
+    /// smaller number. Returns true if it has done one of the two.
+    ///
+    /// A round is the messages that the listener gets together after one of its answers. A round
+    /// has failed if it contains results and all of them are failures. The rounds of agents are not
+    /// delayed, because model calls slow agents down anyway.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);
@@ -148,7 +148,7 @@ impl Core {
         if is_bounded { failed } else { 0 }
     }
 
-    /// Handles [`Alarm::Retry`]: queues a call again after the delay of its retry.
+    /// Handles [`Alarm::Retry`]: the delay before a retry is over, so the call is queued again.
     pub(super) fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let is_paced = self.failed_rounds(open) >= limits::ROUNDS_FAILED_BACKOFF;
@@ -174,8 +174,8 @@ impl Core {
     }
 
     /// Handles [`Alarm::Gone`]: fails a call that its listener can no longer handle. Either the
-    /// config no longer has the listener, or the call was approved on the basis of a preview and
-    /// the listener no longer declares previews.
+    /// config no longer contains the listener, or the call was approved with a preview, and the
+    /// listener no longer declares previews.
     pub(super) fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();

@@ -1,12 +1,11 @@
-//! Forks: a new root thread continues the history of another root thread, its source. A call of a
-//! fork gets the result that the source recorded for the same call, so that no real effect is
-//! repeated. Calls to agents and workflows run again instead.
+//! Forks. A fork is a new root thread that continues the history of another root thread, its
+//! source. A call of the fork gets the result that the source recorded for the same call, so that
+//! no real effect is repeated. Calls to agents and workflows run again instead.
 //!
-//! If the source has no result for a call, the call goes to its listener, provided that the
-//! operator named this listener in the request for the fork. Otherwise the call is held for an
-//! operator. A call that another call may make superfluous is kept back first. The timers of a fork
-//! fire one after another in the order of their times, each as soon as the fork waits only for
-//! timers or persons.
+//! If the source has no result for a call, an operator must approve the call, unless the operator
+//! named its listener in the request for the fork. Some of these calls are first kept back (see
+//! `kept_back`). The timers of a fork fire one after another in the order of their times, each as
+//! soon as the fork waits only for timers or persons.
 
 use uuid::Uuid;
 
@@ -66,8 +65,8 @@ pub struct CallRecollection {
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
     /// Position of the record that closed the call in the source. `None` in a replay, because the
-    /// fork's own record does not state this position. A result without a position takes effect at
-    /// once, without waiting for earlier recorded events.
+    /// fork's own record does not state this position. A result with a position waits until the
+    /// recorded events before it have taken effect. A result without one takes effect at once.
     pub position: Option<Position>,
 }
 
@@ -156,9 +155,9 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Fork(ruling) });
     }
 
-    /// Checks whether a fork may begin. Returns the peers that get the fork's first request. If an
-    /// edited turn begins the fork, returns an empty list. If the fork begins without a payload,
-    /// returns `None`.
+    /// Checks whether a fork may begin, and returns the peers that get its first request. The list
+    /// is empty if the fork begins with an edited turn. Returns `None` if the fork begins without a
+    /// payload.
     ///
     /// # Errors
     ///
@@ -284,10 +283,9 @@ impl Core {
         }));
     }
 
-    /// Processes the end of a search in the fork's source for the result of a call. If the search
-    /// found a result, the result takes effect in the order in which the source recorded its
-    /// results and turns. If it found none, the call starts, unless another call may make it
-    /// superfluous.
+    /// Processes the end of a search in the fork's source for the result of a call. A result that
+    /// was found takes effect in the order in which the source recorded its results and turns. If
+    /// none was found, the call starts, or is kept back if another call may make it superfluous.
     pub(super) fn searched(
         &mut self,
         step: &mut Step,
@@ -308,10 +306,10 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with `found`, the result that the fork's source has for the call. If
-    /// `found` is `None`, starts the call instead. The started call is held for a person, unless
-    /// two conditions are met: the operator named the call's listener in the request for the fork,
-    /// and the config requires no decision on the call.
+    /// Ends a call of a fork with `found`, the result that the source recorded for the call. If
+    /// `found` is `None`, starts the call instead. The started call is held for a person in two
+    /// cases: the operator did not name its listener in the request for the fork, or the config
+    /// requires a decision on the call.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -338,18 +336,17 @@ impl Core {
         self.close(step, call, CallResult { how, undelivered: Disposition::Late, payloads });
     }
 
-    /// Whether a call of a fork needs an operator's approval. A call needs an approval if the
-    /// source has no result for the call, and the operator did not name the call's listener in the
-    /// request for the fork.
+    /// Whether a call of a fork needs an operator's approval. True if the source has no result for
+    /// the call, and the request for the fork did not name the call's listener.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
         let tree = || self.state.tree(&call.thread);
         let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
         call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of a tree fire one after another in the order of their times, instead of
-    /// exactly at their times. True for a fork: each timer fires as soon as nothing else in the
-    /// fork can continue.
+    /// Whether the timers of this tree fire one after another, in the order of their times. True
+    /// for a fork: a timer fires as soon as nothing else in the fork can continue, not exactly at
+    /// its time.
     pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
@@ -368,8 +365,8 @@ impl Core {
         self.follow_order(step, &root);
     }
 
-    /// Triggers what comes next in a fork: its next recorded event, the start of calls that were
-    /// kept back, or its next timer. Each of them waits until nothing before it can continue. Does
+    /// Triggers what can continue next in a fork: the next recorded event, the calls that were kept
+    /// back, or the next timer. A timer fires only if nothing else in the fork can continue. Does
     /// nothing for a tree that is no fork.
     pub(super) fn follow_order(&self, step: &mut Step, root: &ThreadId) {
         let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
@@ -401,8 +398,7 @@ impl Core {
     }
 
     /// Returns the timer that fires next in a fork, and the call that has set this timer. Ignores
-    /// timers of paused calls. Returns `None` if only paused calls have timers, or if no call has a
-    /// timer.
+    /// timers of paused calls. Returns `None` if no other timer is set.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));

@@ -49,8 +49,8 @@ impl Core {
     }
 }
 
-/// Refuses each answer and each delegation in `payloads` that `goal` does not permit. If `goal` is
-/// `None`, refuses all goal answers and all delegations.
+/// Refuses the answers and the delegations in `payloads` that `goal` does not permit. If `goal` is
+/// `None`, refuses all goal answers and all delegations. Keeps all other payloads.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;
@@ -79,8 +79,8 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call. Contains two names of payloads: the payload that answers the goal, and the
-/// payload that delegates tasks of the goal.
+/// The goal of a call: the name of the payload that answers it, and the name of the payload that
+/// delegates tasks of it.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal. `None` if the goal does not name a payload.

@@ -1,6 +1,6 @@
-//! Groups: calls to several peers at once, with a leg to each peer. This module handles the ends of
-//! the legs of a `first` group. In such a group, the first reply cancels the other legs. Faults are
-//! delivered only when every leg has failed.
+//! Groups: calls to several peers at once. Each of the calls is a leg of the group. This module
+//! handles the ends of the legs of a `first` group, in which the first reply cancels the other
+//! legs. Faults are delivered only when every leg has failed.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Processes the end of a call that is a leg of a group. The legs of a group are several calls
-    /// with the same request. If a leg of a `first` group has replied, cancels the other legs of
-    /// the group and discards their faults.
+    /// Processes the end of a leg of a group, that is, of one of the group's calls. If the leg
+    /// belongs to a `first` group and has replied, cancels the other legs and discards their
+    /// faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -42,11 +42,14 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// Processes the end of a call that ran in another thread than its opener. The call may be a
-    /// leg of a `first` group, in which only the first reply counts. If the leg replied, cancels
-    /// the other legs. If the leg failed and another leg is still open, returns true: the caller
-    /// must not deliver the fault of the leg yet. If the last leg failed, delivers the faults of
-    /// the other legs. Returns false in all other cases.
+    /// Processes the end of a call that ran in another thread than its opener. Does nothing and
+    /// returns false if the call is not a leg of a `first` group. In such a group, only the first
+    /// reply counts:
+    ///
+    /// - If this leg replied, cancels the other legs, and returns false.
+    /// - If this leg failed and other legs are open, returns true: the caller must not deliver its
+    ///   fault yet.
+    /// - If all legs failed, delivers the faults of the other legs, and returns false.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,
@@ -74,8 +77,8 @@ impl Core {
         false
     }
 
-    /// Returns the open legs of the group except `closed`, ordered by id. A leg is one of the
-    /// group's calls, which have the same request and different listeners.
+    /// Returns the open legs of a group except `closed`, ordered by id. The legs are the calls of
+    /// the group: they have the same request, and each goes to another listener.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -84,20 +87,20 @@ impl Core {
         others
     }
 
-    /// Returns the faults that the pump kept for legs that ended before `closed`, in the order in
-    /// which they ended. The legs of a group are its calls, which have the same request and
-    /// different listeners.
+    /// Returns the faults of the legs that ended before `closed`, in the order in which the legs
+    /// ended. The legs are the calls of the group. The pump keeps their faults until one leg
+    /// replies or all have failed.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| tree.kept_faults.iter());
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Reports the result of a call to its client. In a `first` group, all calls have the same
-    /// request, and the first reply counts. So nothing is reported until one call of the group has
-    /// replied or all have failed. Then reports one completion for each call of the group, and
-    /// cancels the calls that are still open. After a reply, only the completion of the call that
-    /// replied has messages.
+    /// Reports the result of a call to its client. In a `first` group, only the first reply counts.
+    /// So for a call of such a group, this method does nothing while all ended calls have failed
+    /// and others are open. After that, it reports the completion of every call of the group, and
+    /// cancels the calls that are still open. After a reply, only the call that replied has
+    /// messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,
@@ -130,8 +133,8 @@ impl Core {
         }
     }
 
-    /// Delivers to the opener of a group the faults that the pump kept for those calls of the group
-    /// that ended before `closed`.
+    /// Delivers kept faults to the opener of a group: the faults of the calls of the group that
+    /// ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, listener, how, faults, .. } in self.earlier_faults(closed, group) {
@@ -151,8 +154,7 @@ impl Core {
         }
     }
 
-    /// Discards the faults that the pump kept for other calls of the group, because one of the
-    /// calls has a reply.
+    /// Discards the faults of the other calls of a group, because the call `closed` has replied.
     fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &ClosingCall) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));

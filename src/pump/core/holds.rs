@@ -69,10 +69,9 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Checks the bound on the held calls of one client at `listener`, before a call with `payload`
-    /// is opened. If the bound is reached and the new call would be held, too, returns the number
-    /// of held calls of the client at `listener`. The caller must then refuse the new call.
-    /// Otherwise returns `None`.
+    /// Returns the number of held calls of one client at `listener`, if one more held call would
+    /// exceed the bound. The caller must then refuse the new call. Returns `None` if there is room,
+    /// or if a call with `payload` would not be held.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -119,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Ends the hold of a call without refusing the call. If `lapsed` is false, the call was
-    /// approved. If `lapsed` is true, the config no longer requires the hold.
+    /// Ends the hold of a call because the call was approved. If `lapsed` is true, the hold ends
+    /// for another reason: the config no longer requires it.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.withdraw_preview(step, call);
@@ -143,10 +142,9 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Returns the time at which the alarm for the hold of a call is due, or `None` if the call
-    /// needs no alarm for a hold. The alarm is due at once if the hold of the call differs from the
-    /// hold that the config requires. This includes a held call for which the config requires no
-    /// hold, and a call that is not held although the config requires a hold.
+    /// Returns the time at which the alarm for the hold of a call is due; `None` if the call needs
+    /// no such alarm. The alarm is due at once if the call has a hold that the config does not
+    /// require, or lacks a hold that the config requires.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -162,9 +160,9 @@ impl Core {
         }
     }
 
-    /// Whether a call must be held before its listener gets it, because the config requires a hold
-    /// that is not recorded. Only a reload leads to such calls: without one, a call is held when it
-    /// is opened. Returns false for a call whose listener has taken a turn.
+    /// Whether a call must still be held before its listener gets it, because the config requires a
+    /// hold only since a reload. Without a reload, such a call is held when it is opened. Returns
+    /// false once the listener has taken a turn.
     pub(super) fn lacks_its_hold(&self, call: &Call, now: Time) -> bool {
         let is_new = call.held.is_none() && !call.approved && call.turns == 0;
         let is_required = || self.hold_alarm_due(call, now).is_some();
@@ -188,9 +186,8 @@ impl Core {
         self.count_turn(call);
     }
 
-    /// Handles the alarm for the hold of a call. The alarm fires when the deadline of the hold has
-    /// passed. It also fires when the hold of the call differs from the hold that the config
-    /// requires.
+    /// Handles the alarm for the hold of a call. It fires when the deadline of the hold has passed,
+    /// or when the hold differs from the one that the config requires.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

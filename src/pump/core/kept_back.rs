@@ -1,11 +1,11 @@
-//! Calls that are kept back in a fork. Such a call is a leg of a `first` group, and the source of
-//! the fork has no result for it. In a `first` group, the first reply to one leg is the result of
-//! the group, and cancels the other legs. So the source has no result for a cancelled leg.
+//! Calls that are kept back in a fork. A `first` group is several calls, its legs, of which the
+//! first reply counts and cancels the other legs. So the source of a fork has no result for a leg
+//! that was cancelled.
 //!
-//! A leg that is kept back waits as long as another leg may reply without it: a leg with a recorded
-//! result, or a leg to an agent or a workflow, which runs again. So the fork gets the same result
-//! as its source, makes no call whose result cannot count, and asks no operator to approve such a
-//! call.
+//! In the fork, such a leg is kept back as long as another leg may reply without it: a leg with a
+//! recorded result, or a leg to an agent or a workflow, which runs again. So the fork gets the same
+//! result as its source, makes no call whose result cannot count, and asks no operator to approve
+//! such a call.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -21,9 +21,9 @@ impl Core {
         self.follow_order(step, &fork);
     }
 
-    /// Whether another leg of the call's `first` group may reply without this call. True if at
-    /// least one other open leg is neither held for a person nor kept back. False once a leg
-    /// without a recorded result has started, so that the others start, too.
+    /// Whether another leg of the call's `first` group may reply without this call. True if another
+    /// open leg is neither held for a person nor kept back. Once a leg without a recorded result
+    /// has started, returns false, so that all legs start.
     pub(super) fn waits_for_other_legs(&self, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let Some((group, Gather::First)) = open.opening.group else { return false };
@@ -56,13 +56,15 @@ impl Core {
         }
     }
 
-    /// Whether a call that is kept back may start. It may start if no other leg of its group may
-    /// reply without it. It may also start if no recorded event waits to take effect in the fork,
-    /// and every open call of the fork is kept back or waits for other calls, for persons or for
-    /// timers. A paused call does not count as waiting.
+    /// Whether a call that is kept back may start. It may start in two cases:
     ///
-    /// The call starts before the timers of the fork fire. A replay could not repeat the opposite
-    /// order, because a replay does not know which calls are kept back.
+    /// - No other leg of its group may reply without it.
+    /// - All recorded events of the fork have taken effect, and every open call of the fork is kept
+    ///   back or waits for another call, a person or a timer. A paused call does not count as
+    ///   waiting.
+    ///
+    /// The call starts before the next timer of the fork fires. A replay could not repeat the
+    /// opposite order, because it does not know which calls are kept back.
     fn may_start(&self, fork: &ThreadId, call: CallId) -> bool {
         if !self.waits_for_other_legs(call) {
             return true;

@@ -61,9 +61,8 @@ impl Core {
         self.pick_up(step);
     }
 
-    /// Resumes the work that was open when the previous pump ended, so that every recorded call
-    /// continues. This method handles the trees in memory. [`Core::continue_waiting`] handles the
-    /// trees outside memory.
+    /// Resumes the work that was open when the previous pump ended. Only covers the trees in
+    /// memory. For the other trees, see [`Core::continue_waiting`].
     fn pick_up(&mut self, step: &mut Step) {
         let roots = self.state.roots_in_memory();
         self.pick_up_trees(step, &roots);
@@ -120,9 +119,11 @@ impl Core {
         step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));
     }
 
-    /// Continues an open call on which no listener works. If the call can no longer be handled,
-    /// sets an alarm that fails the call. If its hold needs an alarm (see
-    /// [`Core::hold_alarm_due`]), sets this alarm. Otherwise queues the call if it is ready.
+    /// Continues an open call on which no listener works. Does the first of these that applies:
+    ///
+    /// - If the call can no longer be handled, sets an alarm that fails it.
+    /// - If the hold of the call needs an alarm (see [`Core::hold_alarm_due`]), sets it.
+    /// - If the call is ready, queues it.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {
@@ -148,8 +149,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
-    /// Records that NATS servers denied operations to the programs of a listener, as these programs
-    /// have reported. Has no other effect.
+    /// Records operations that NATS servers denied to the programs of a listener. The programs have
+    /// reported them. Has no other effect.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,
@@ -201,9 +202,9 @@ impl Core {
     }
 
     /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
-    /// call is open, refuses the cancellation, records the refusal, and sends the thread no
-    /// message. The thread of the organism itself never has an open call. If the thread does not
-    /// exist, does nothing.
+    /// call is open, records a refusal of the request instead, and sends no message to the thread.
+    /// This is always so for the thread of the organism itself. If the thread does not exist, does
+    /// nothing.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() {
@@ -258,9 +259,8 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out each call
-    /// that another call of the same thread opened, because the cancellation of the opener also
-    /// cancels that call.
+    /// Returns the open calls in `thread` and its subthreads, deepest first. A call that another
+    /// call of the same thread opened is not in the list: it is cancelled together with its opener.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

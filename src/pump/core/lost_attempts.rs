@@ -1,7 +1,6 @@
-//! Lost attempts: attempts that an earlier pump handed over to a listener, and whose end the
-//! journal does not record. A lost attempt uses up one permitted attempt of its call. With
-//! `attempts = 1`, the listener does not get the call again, and the call ends as
-//! `unknown-outcome`.
+//! Lost attempts. An earlier pump handed over such an attempt to a listener, and the journal does
+//! not record its end. A lost attempt uses up one permitted attempt of its call. With `attempts =
+//! 1`, the listener therefore does not get the call again, and the call ends as `unknown-outcome`.
 
 use super::{Core, Step};
 use crate::envelope::AttemptFailure;
@@ -10,9 +9,9 @@ use crate::mutant::mutant;
 use crate::thread::{Call, Fact, Input};
 
 impl Core {
-    /// Handles a lost attempt. An earlier pump handed over the attempt, and no record states the
-    /// end of the attempt. A lost attempt uses up one permitted attempt of its call. So a delivery
-    /// that crashes its pump is not repeated forever.
+    /// Handles an attempt that an earlier pump handed over, and whose end is not recorded. The
+    /// attempt uses up one permitted attempt of its call. So a delivery that crashes its pump is
+    /// not repeated forever.
     pub(super) fn record_lost_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };

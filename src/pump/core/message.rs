@@ -1,5 +1,5 @@
-//! Messages before the step stamps them. The stamp adds a time, the number `seq` of the message in
-//! its thread, and an id if the message has none yet.
+//! Messages that are not recorded yet. The step stamps them: it adds a time, the number `seq` of
+//! the message in its thread, and an id if the message has none.
 
 use super::Step;
 use crate::envelope::{Message, MessageKind, Payload};
@@ -88,8 +88,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Sets the id, time and sequence number of this message. Returns the message. If the message
-    /// opens a call, also returns the data of this call, and its client key if it has one.
+    /// Returns this message with an id, a time and the sequence number `seq`. If the message opens
+    /// a call, also returns the data of the call, and its client key if it has one.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

@@ -94,8 +94,8 @@ use tree_times::TreeTimes;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts in flight, and deliveries that are still in progress after their call closed. This
-    /// field and the next eight fields are rebuilt after every boot, and are never recorded.
+    /// Attempts in flight, and deliveries that are still in progress after their call closed. Like
+    /// the next eight fields, it is rebuilt after every boot and never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -117,12 +117,11 @@ pub struct Core {
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed; `None` at other times. The step queues the next
-    /// delivery of this call only after it has processed all payloads of the outcome.
+    /// The call whose outcome is being processed; `None` at other times. All payloads of the
+    /// outcome are processed before the next delivery of this call is queued.
     outcome_call: Option<CallId>,
-    /// Calls that this step has closed or is about to close. The step queues none of these calls
-    /// again. Without this rule, the end of one call could queue another call that the same step is
-    /// about to close.
+    /// Calls that this step has closed or is about to close. The step queues none of them again.
+    /// Otherwise the end of one call could queue another one that the same step is about to close.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
@@ -195,8 +194,8 @@ impl Core {
         self.scheduler.backlog(listener)
     }
 
-    /// Applies a record's facts, which are its changes of the state. A recovery calls this method
-    /// for every record in order.
+    /// Applies the facts of a record to the state. A recovery calls this method for every record,
+    /// in order.
     pub fn replay(&mut self, record: &Record) {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);

@@ -26,17 +26,16 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl Core {
-    /// Ends the delivery that `source` names, if the call of this delivery is already closed. Ends
-    /// it in the call table and in the scheduler. Returns `None` if there is no such delivery, or
-    /// if another listener works on it.
+    /// Ends the orphaned delivery that `source` names, in the call table and in the scheduler.
+    /// Returns `None` if the call has no such delivery, or if another listener works on it.
     pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let orphan = self.calls.finish_orphan(source)?;
         self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);
         Some(orphan)
     }
 
-    /// Records the outcome of a call that already has its result. Records the replies and the
-    /// notes, which stay readable in the thread, and refuses all other payloads.
+    /// Records the outcome of a call that already has its result. Its replies and notes are
+    /// recorded and stay readable in the thread. All other payloads are refused.
     pub(super) fn late_outcome(
         &mut self,
         step: &mut Step,

@@ -42,10 +42,10 @@ pub(super) struct OutcomeContext {
     pub receives_refusals: bool,
     /// `seq` of the first message that the outcome produces.
     pub first_seq: u64,
-    /// Number of messages of the thread that the listener has seen, in this delivery or an earlier
-    /// one.
+    /// Number of messages of the thread that the listener has seen so far, including this delivery.
     pub shown: u32,
-    /// Whether an earlier delivery of the call, answered or failed, may have had effects.
+    /// Whether the call was delivered before, so that effects are possible even if this delivery
+    /// had none.
     pub was_delivered: bool,
 }
 
@@ -85,9 +85,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. In a fork, an agent may repeat a turn that the fork's
-    /// source has recorded. The outcome of such a turn waits for its place in the recorded order of
-    /// the source's results and turns.
+    /// Processes the outcome of an attempt. If the outcome is a turn that an agent of a fork
+    /// repeats from the fork's source, the outcome first waits for its place in the recorded order
+    /// of the source's results and turns.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -172,8 +172,8 @@ impl Core {
         Some((OutcomeContext { was_delivered, ..context }, contract))
     }
 
-    /// Records that an outcome was received. Gives the messages of the delivery that led to the
-    /// outcome the disposition `handled`. Sets `first_seq` and `shown` of `context`.
+    /// Records that an outcome was received. The messages of its delivery get the disposition
+    /// `handled`. Sets `first_seq` and `shown` of `context`.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -192,11 +192,10 @@ impl Core {
         }
     }
 
-    /// Processes the outcome of a listener that is not an agent. If the gate has refused one
-    /// payload of the outcome, accepts none of the payloads, and fails the call. An outcome with a
-    /// preview is treated in the same way, because only the answer to a request for a preview may
-    /// contain one. If the pump refuses a payload that the gate has accepted, for example as
-    /// `busy`, the other payloads are not affected.
+    /// Processes the outcome of a listener that is not an agent. If the gate has refused one of its
+    /// payloads, or if one is a preview, refuses all payloads and fails the call. (Only the answer
+    /// to a request for a preview may contain a preview.) If the pump refuses a payload that the
+    /// gate has accepted, for example as `busy`, the other payloads are not affected.
     fn listener_outcome(
         &mut self,
         step: &mut Step,
@@ -250,9 +249,8 @@ impl Core {
     }
 
     /// Handles a `stale-preview` and ends the call. With this payload, the listener states that it
-    /// did nothing, because the preview that was approved with the call is no longer valid. The
-    /// statement covers only this delivery: an earlier delivery of the call may have had effects,
-    /// and may itself be the reason why the preview is no longer valid. The call then ends as
+    /// did nothing in this delivery, because the preview that was approved with the call is no
+    /// longer valid. If an earlier delivery of the call may have had effects, the call ends as
     /// `unknown-outcome`, so that the caller is not invited to send it again.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
@@ -281,9 +279,9 @@ impl Core {
         open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
-    /// Handles an outcome without actions and replies, which only acknowledges the delivery. If a
-    /// subthread or a timer of the call still has to deliver a result, the call waits for that
-    /// result. Otherwise the call ends.
+    /// Handles an outcome without actions and replies, which only acknowledges the delivery. Ends
+    /// the call, unless a subthread or a timer of the call still has to deliver a result. In that
+    /// case, the call waits for this result.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -353,9 +351,9 @@ impl Core {
         }
     }
 
-    /// Records the note about a model call, before the payloads of the turn are recorded. If the
-    /// agent's call was already closed when the turn arrived, `late` is the agent's attempt.
-    /// Otherwise `late` is `None`.
+    /// Records the note about a model call, before the payloads of the turn are recorded. `late` is
+    /// the agent's attempt if its call was already closed when the turn arrived; `None` if the call
+    /// is open.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
@@ -426,8 +424,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer that names a wrong attempt (see [`super::event::Event::Stray`]). Records
-    /// the refusal. The answer affects no attempt, even if the named attempt exists.
+    /// Refuses an answer that names a wrong attempt (see [`super::event::Event::Stray`]), and
+    /// records the refusal. The attempt that the answer names is not affected, even if it exists.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -452,9 +450,9 @@ impl Core {
         }
     }
 
-    /// Refuses the payloads of an answer to an attempt that is no longer the current attempt of its
-    /// call. `thread` is the thread of the call; `None` if the call is closed, or if the sender of
-    /// the answer is not the listener of the call.
+    /// Refuses the payloads of an answer to an attempt that is not the current attempt of its call.
+    /// `thread` is the thread of the call. It is `None` if the call is closed, or if the answer
+    /// does not come from the listener of the call.
     pub(super) fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -477,16 +475,18 @@ impl Core {
     }
 }
 
-/// Removes those parts of a turn that the record of the turn does not contain. Three of them are
-/// recorded elsewhere: the `<model-turn>` payload as a note, the locations of payloads in the
-/// refusals of these payloads, and the input of the model in the journal, under its digest. The
-/// fourth is the position of the turn that a fork repeats.
+/// Removes the parts of a turn that its record stores elsewhere or not at all:
+///
+/// - the `<model-turn>` payload, recorded as a note,
+/// - the locations of refused payloads, recorded in their refusals,
+/// - the input of the model, stored in the journal under its digest,
+/// - the position of the source's turn that a fork repeats.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
 
 /// Sets the location in `refusal` to the place where the model wrote the refused payload. Takes
-/// this place from `written`. If `written` lacks the payload, returns the refusal unchanged.
+/// this place out of `written`. If `written` lacks the payload, returns `refusal` unchanged.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
     let Some(original) = found.map(|at| written.remove(at)) else { return refusal };
@@ -550,9 +550,9 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Shortens positions in an error message: `at line 3, column 1 (/task)` becomes `at /task`. The
-/// removed numbers count from the beginning of the payload, not from the beginning of the model's
-/// text. Positions without a path are left as they are.
+/// Shortens positions in an error message: `at line 3, column 1 (/task)` becomes `at /task`,
+/// because the numbers do not count from the beginning of the model's text. Positions without a
+/// path are left as they are.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

@@ -1,8 +1,8 @@
 //! Pauses. While a pause is in force, the calls that it covers are not handed over, and their
-//! timers and time limits do not fire. Work in flight continues to its end, except if the operator
-//! cancels it together with the pause.
+//! timers and time limits do not fire. Work in flight continues, unless the operator cancels it
+//! together with the pause.
 //!
-//! Alarms of a paused call have no effect. The resume sets these alarms again.
+//! An alarm of a paused call has no effect when it fires. The resume sets such alarms again.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -237,9 +237,8 @@ impl Core {
         target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }
 
-    /// Sets the alarms of a call again after a pause, because an alarm that fired during the pause
-    /// had no effect. The alarms of timers, and the alarms for time limits of threads, are set
-    /// elsewhere.
+    /// Sets the alarms of a call again after a pause, because they had no effect if they fired
+    /// during the pause. Does not set the alarms of timers and of time limits of threads.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -253,9 +252,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits in a tree again, if the step has closed a call in this
-    /// tree and a pause may cover the tree. While a call is paused, the time of the call's thread
-    /// stands still. After the call is closed, the time of the thread may run again.
+    /// Sets the alarms for the time limits of a tree again after the step has closed a call, if a
+    /// pause may cover the tree. While a call is paused, the time of its thread stands still. The
+    /// end of the call may let this time run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -293,9 +292,8 @@ impl Core {
         covered.filter(|call| self.previews.is_in_flight(call.id)).map(|call| call.id).collect()
     }
 
-    /// Handles [`Alarm::Stop`]: an operator requested a pause that also cancels the work in flight.
-    /// Cancels the call of `attempt`, if this attempt is still in flight. The listener does not get
-    /// the call a second time.
+    /// Handles [`Alarm::Stop`]: cancels the call of `attempt`, if this attempt is still in flight.
+    /// An operator requested a pause that also cancels work in flight.
     pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };

@@ -38,8 +38,8 @@ pub(super) struct Previews {
     deadlines: Map<CallId, Time>,
 }
 
-/// A request for a preview, while a listener works on it. `is_withdrawn` is set when the preview is
-/// no longer needed.
+/// A preview request on which a listener works. `is_withdrawn` states that the preview is no longer
+/// needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -59,8 +59,8 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
-    /// Returns the thread of `call` if a listener is working on a preview of this call. Otherwise,
-    /// returns `None`.
+    /// Returns the thread of `call` if a listener is working on a preview of this call; `None` if
+    /// no listener is.
     pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.in_flight.get(&call).map(|running| &running.thread)
     }
@@ -69,8 +69,8 @@ impl Previews {
         self.in_flight.get(&call).is_some_and(|running| !running.is_withdrawn)
     }
 
-    /// Removes and returns the oldest queued call of `listener` for which `is_paused` returns
-    /// false. Returns `None` if there is no such call.
+    /// Removes and returns the oldest queued call of `listener` that is not paused. Returns `None`
+    /// if there is no such call.
     fn pop_queued(
         &mut self,
         listener: &ListenerName,
@@ -94,8 +94,8 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`, a time that must not count towards deadlines,
-    /// such as a standstill of the pump.
+    /// Extends the deadline of every preview by `by`. This is a time that must not count towards
+    /// deadlines, such as a standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -142,10 +142,13 @@ impl Core {
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
-    /// Adapts the preview request of a call to a config that a reload has put in force. Requests
-    /// the missing preview of a held call. If the listener no longer declares previews, drops the
-    /// request that waits for the listener's capacity: the call then waits for its approval without
-    /// a preview. A request on which the listener works goes on.
+    /// Adapts the preview request of a held call to the config that a reload has put in force:
+    ///
+    /// - If the listener declares previews and none is recorded or requested, requests one.
+    /// - If the listener no longer declares previews, drops a request that is still queued. The
+    ///   call then waits for its approval without a preview.
+    ///
+    /// A request that the listener already has goes on.
     pub(super) fn update_preview_request(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let gives_none = self.preview_time(&open.callee).is_none();
@@ -311,7 +314,7 @@ impl Core {
         self.withdraw_preview(step, call);
     }
 
-    /// Sets a new deadline for a preview whose request could not be sent during a pause.
+    /// Gives a queued preview request a new deadline after a pause, in which it could not be sent.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let time = self.preview_time(&open.callee);
@@ -336,10 +339,13 @@ impl Core {
         }
     }
 
-    /// Returns the preview that a person approved together with a call. The delivery of the call
-    /// must name this preview. Returns [`DeliveryPreview::None`] if no preview was approved, or if
-    /// the listener no longer declares previews. Also returns it if the listener has already
-    /// answered the call: the listener's own work has then changed what the preview describes.
+    /// Returns the approved preview that the delivery of a call must name. Returns
+    /// [`DeliveryPreview::None`] in three cases:
+    ///
+    /// - No preview was approved with the call.
+    /// - The listener no longer declares previews.
+    /// - The listener has already answered the call. Its own work has then changed what the preview
+    ///   describes.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
         let approved = call.recorded_preview().filter(|_| call.approved && call.turns == 0);
         match approved.filter(|_| contract.previews.is_some()) {
@@ -348,10 +354,10 @@ impl Core {
         }
     }
 
-    /// Whether a call was approved on the basis of a preview, but its listener no longer declares
-    /// previews. A call of this kind cannot be delivered, because the listener would not check that
-    /// the preview is still valid. Returns false if the listener has already answered the call: the
-    /// listener then made this check in an earlier delivery.
+    /// Whether a call was approved with a preview, but its listener no longer declares previews.
+    /// Such a call cannot be delivered, because the listener would not check that the preview is
+    /// still valid. Returns false if the listener has answered the call, because it has then made
+    /// this check.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -104,9 +104,8 @@ impl Core {
     }
 
     /// Routes the payload that a primitive contains, such as the first request for a spawned
-    /// thread. The payload has no message of its own, because the message of the primitive contains
-    /// it. If the payload is refused, the refusal is recorded, and the sender of the primitive gets
-    /// it.
+    /// thread. The payload gets no message of its own, because it is recorded in the message of the
+    /// primitive. A refusal of the payload is recorded and sent to the sender of the primitive.
     fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.context, inner, thread) {

@@ -1,10 +1,10 @@
 //! Recorded events of forks. A recorded event is the result of a call or the turn of an agent, as
 //! the source of the fork has recorded it.
 //!
-//! Recorded events take effect one after another, in the order of the source, and each only when
-//! every open call of the fork waits. So the results of parallel work come in the order of the
-//! source, however fast the work is in the fork. An agent that acts as it did in the source
-//! therefore gets the same prompts as in the source.
+//! Recorded events take effect one after another, in the order of the source. Each takes effect
+//! only when every open call of the fork waits. So the results of parallel work arrive in the same
+//! order as in the source, even if the work takes more or less time. An agent that acts as in the
+//! source therefore gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,7 @@ use crate::ids::{CallId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
-/// A result or a turn that a fork's source has recorded, and that must take effect again in the
-/// fork.
+/// A result or a turn that a fork's source has recorded, and that takes effect in the fork, too.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
@@ -35,17 +34,16 @@ impl RecordedEvent {
     }
 }
 
-/// The results and turns that the source of each fork has recorded and that have not taken effect
-/// in the fork yet. The source of a fork is the thread from which the fork was made. The journal
-/// does not contain this table. After a boot, the pump fills the table again: it repeats the
-/// searches for results in the source, and restarts the attempts of agents.
+/// The recorded events that have not taken effect in their forks yet. The source of a fork, from
+/// which the fork was made, has recorded them. The journal does not contain this table: after a
+/// boot, the pump fills it again by new searches in the source and new attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
     /// by their call in the fork.
     waiting: BTreeMap<ThreadId, BTreeMap<(Position, CallId), RecordedEvent>>,
-    /// The calls without a recorded result that wait for other calls, each with the root thread of
-    /// its fork.
+    /// The calls that are kept back, each with the root thread of its fork. Such a call has no
+    /// recorded result and waits for other calls.
     kept_back: BTreeMap<CallId, ThreadId>,
 }
 
@@ -68,9 +66,8 @@ impl RecordedEvents {
         self.kept_back.remove(&call);
     }
 
-    /// Removes the recorded result of a closed call of a fork. If the call is kept back, also ends
-    /// this wait. Does not remove a recorded turn, because the turn is also the end of the work of
-    /// the listener on its attempt.
+    /// Removes a closed call of a fork from this table, with its recorded result. Keeps a recorded
+    /// turn of the call, because the turn must still end the work of the listener on its attempt.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         let Some(events) = self.waiting.get_mut(fork) else { return };
@@ -96,9 +93,8 @@ impl RecordedEvents {
         events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
     }
 
-    /// Returns the call to which the fork's next recorded event belongs. The next event is the one
-    /// that the fork's source recorded first, among the events that have not taken effect yet.
-    /// Returns `None` if there is no event left.
+    /// Returns the call of the fork's next recorded event. This is the waiting event that the
+    /// fork's source recorded first. Returns `None` if no event waits.
     fn first(&self, fork: &ThreadId) -> Option<CallId> {
         let (_, call) = *self.waiting.get(fork)?.keys().next()?;
         Some(call)
@@ -110,8 +106,8 @@ impl RecordedEvents {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
-    /// Removes and returns the fork's next recorded event: the one that the fork's source recorded
-    /// first, among the events that have not taken effect yet. Returns `None` if no event is left.
+    /// Removes and returns the fork's next recorded event. This is the waiting event that the
+    /// fork's source recorded first. Returns `None` if no event waits.
     fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let (_, event) = events.pop_first()?;
@@ -121,8 +117,8 @@ impl RecordedEvents {
         Some(event)
     }
 
-    /// Removes and returns the recorded event of a call, even if earlier events of the fork still
-    /// wait. Returns `None` if the call has no waiting event.
+    /// Removes and returns the waiting event of a call, even if it is not the next event of the
+    /// fork. Returns `None` if the call has no waiting event.
     pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
@@ -168,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Processes the next recorded event of the fork that contains this call. Does nothing if
-    /// something else in the fork can continue by now. If the call is kept back, starts it instead.
+    /// Starts this call if it is kept back. Otherwise processes the next recorded event of the fork
+    /// that contains the call. Does nothing if something else in the fork can continue by now.
     pub(super) fn recorded_alarm(&mut self, step: &mut Step, call: CallId) {
         if self.recorded.is_kept_back(call) {
             return self.start_kept_back(step, call);
@@ -197,10 +193,13 @@ impl Core {
         }
     }
 
-    /// Whether every open call of a fork waits. If so, the next recorded event of the fork's source
-    /// can take effect. A call waits in four cases: a person must decide on the call; a recorded
-    /// event of the call has not taken effect yet; the call is kept back; or the call is not handed
-    /// over to a listener, and the pump is not searching the source for the result of the call.
+    /// Whether every open call of the fork waits, so that the next recorded event can take effect.
+    /// A call waits in these cases:
+    ///
+    /// - It is held for a person.
+    /// - A recorded event of the call has not taken effect yet.
+    /// - It is kept back.
+    /// - It is not handed over to a listener, and no search for its result is in progress.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

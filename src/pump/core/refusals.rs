@@ -1,5 +1,5 @@
-//! Refusals of payloads that passed the gate but break a rule of the pump. This module also handles
-//! the refusals of the gate.
+//! Refusals of payloads: those of the gate, and those of payloads that passed the gate but break a
+//! rule of the pump.
 //!
 //! The journal records the whole refusal. A replay takes the refusal from the record, and so
 //! reproduces the same effects.
@@ -23,12 +23,12 @@ pub(super) fn refusal_of(
 }
 
 impl Core {
-    /// Refuses a payload of an outcome. If the sender is an agent or a workflow, informs the sender
-    /// of every refusal. Informs any other sender only of refusals on which it can act.
+    /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal. Any
+    /// other sender is informed only of refusals on which it can act.
     ///
-    /// If the payload is refused because a budget is used up, and the sender makes no model calls,
-    /// this method ends the sender's call. Otherwise the sender might send the same payload
-    /// forever. A sender with model calls is stopped by its limit of model calls.
+    /// If a budget is used up, and the sender makes no model calls, ends the sender's call.
+    /// Otherwise it might send the same payload forever. A sender with model calls is stopped by
+    /// its limit of model calls.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

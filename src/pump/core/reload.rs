@@ -1,8 +1,8 @@
 //! Reload: the pump puts another config in force while work is in flight.
 //!
-//! Queued and later work follows the new config, as after a restart. A delivery in flight
-//! continues: its attempt is neither aborted nor counted as failed. A listener that the new config
-//! lacks may finish its deliveries in flight, and gets no further ones.
+//! The new config applies to all work that is not in flight, as after a restart. A delivery in
+//! flight continues: its attempt is neither aborted nor counted as failed. A listener that the new
+//! config lacks may finish its deliveries in flight, and gets no further ones.
 
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ use crate::thread::{Call, Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Updates this table of removed listeners for a change of the config from `before` to `after`.
-    /// Adds the contracts of the listeners that `after` no longer has. Takes out the contracts of
-    /// the listeners that `after` has again.
+    /// Updates this table for a change of the config from `before` to `after`: adds the listeners
+    /// that `after` lacks, and takes out the listeners that `after` contains again.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {
@@ -76,14 +75,16 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Adapts the calls in the trees with these `roots` to the config that is now in force, as a
-    /// boot does. Leaves calls with a delivery in flight unchanged. Fails each call whose listener
-    /// the config no longer has. Also fails each call that was approved with a preview, if its
-    /// listener no longer declares previews. Holds or releases each call whose hold differs from
-    /// the hold that the config requires. All other queued calls stay in their queues.
+    /// Adapts the calls in the trees with these `roots` to the config that is now in force:
     ///
-    /// A change of a call is recorded in the call's own tree. So this function only sets an alarm
-    /// for each change. The call is not delivered before its alarm has fired.
+    /// - A call with a delivery in flight stays unchanged.
+    /// - A call is failed if the config no longer has its listener, or if it was approved with a
+    ///   preview and the listener no longer declares previews.
+    /// - A call is held or released if its hold differs from the one that the config requires.
+    /// - All other queued calls stay in their queues.
+    ///
+    /// This function only sets alarms for these changes, because each is recorded in the call's own
+    /// tree. No such call is delivered before its alarm has fired.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         // The new config may give trees another wall time.
         roots.iter().for_each(|root| self.follow_tree_time(root));
@@ -109,10 +110,10 @@ impl Core {
         }
     }
 
-    /// Returns the alarm that must handle a call before its listener gets the call, because a
-    /// reload has changed what the call needs: a hold that is not recorded, or previews that the
-    /// listener no longer declares. The alarm records the change in a step of its own, because the
-    /// current step can belong to another tree. Returns `None` if the call may be delivered.
+    /// Returns the alarm that must handle a call before its delivery, or `None` if the call may be
+    /// delivered. Such an alarm is needed if a reload has changed what the call needs: the config
+    /// now requires a hold, or the listener no longer declares previews. The alarm makes the change
+    /// in a step of its own, because the current step can belong to another tree.
     pub(super) fn alarm_before_delivery(&self, call: &Call, now: Time) -> Option<Alarm> {
         if self.lacks_its_previews(call) {
             Some(Alarm::Gone { call: call.id })
@@ -123,8 +124,8 @@ impl Core {
         }
     }
 
-    /// Puts a call back into its queue if an earlier reload took the call out of the queue, and the
-    /// alarm that the earlier reload set has not fired yet. Does nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took it out, and the alarm of that
+    /// reload has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();
@@ -137,8 +138,8 @@ impl Core {
         }
     }
 
-    /// Returns the call of a delivery to a removed listener, if `event` ends this delivery.
-    /// Otherwise returns `None`.
+    /// Returns the call of the delivery that `event` ends, if the delivery went to a removed
+    /// listener. Otherwise returns `None`.
     pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
         if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
             return None;

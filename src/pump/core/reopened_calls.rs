@@ -1,5 +1,5 @@
 //! Reopened calls: calls that were open at the fork point in the source of a fork. The fork records
-//! their messages again, with new message ids, and the listeners of these calls continue.
+//! copies of their messages with new message ids, and the listeners of these calls continue.
 
 use super::event::{Alarm, Effect};
 use super::message::NewMessage;
@@ -12,15 +12,15 @@ use crate::thread::{
     Fact, Opener, Opening, Record, ReopenedCall, ReopenedCalls, ReopenedKind, Timer,
 };
 
-/// Text of the error with which a fork ends a call that was open in a spawned thread of the source.
-/// A fork does not continue such calls.
+/// Text of the error with which a fork ends a call in a spawned thread. The call was open in the
+/// source at the fork point, and the fork does not continue it.
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens the calls in `work` again in a fork. These are the calls that were open in the source
-    /// at the fork point. Calls that a client opened in the source now belong to `client`, the
-    /// client of the fork. Returns the calls of `client`. If an operator's message replaces a turn
-    /// of an agent, `edited` is the call of that turn, and this method does not continue that call.
+    /// Opens in a fork the calls that were open in its source at the fork point. Returns those of
+    /// them that a client opened: they now belong to `client`, the client of the fork. `edited` is
+    /// a call that this method does not continue, because an operator's message replaces its
+    /// agent's turn.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -75,8 +75,8 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Continues each reopened call except `edited`, the call of a turn that an operator's message
-    /// replaces. Must be called after all calls have been reopened.
+    /// Continues each reopened call except `edited`, whose turn is replaced by an operator's
+    /// message. Must be called after all calls have been reopened.
     fn continue_reopened(
         &mut self,
         step: &mut Step,

@@ -23,11 +23,11 @@ use crate::thread::{
 use crate::trace::TraceParent;
 
 /// Returns the event that led to `record`. `gate` must have the config that was in force at the
-/// record.
+/// record. Returns `None` if the text of a payload is redacted, or if the gate now decides
+/// differently.
 ///
-/// Accepted payloads are found among the record's messages by their digests, and pass the gate
-/// again. For each refused payload, the event contains the recorded refusal. Returns `None` if the
-/// text of a payload is redacted, or if the gate now decides differently.
+/// Accepted payloads are found by their digests among the record's messages, and pass the gate
+/// again. For a refused payload, the event contains the recorded refusal.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
@@ -111,9 +111,9 @@ fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
     Some(Event::Submit(Box::new(submission)))
 }
 
-/// Rebuilds the event of a person's decision on a held call from the record of this event. If the
-/// decision is an accepted answer, the gate validates the answer again. Returns `None` if the
-/// answer is not in the record, or if the gate refuses it.
+/// Rebuilds the event of a person's decision on a held call from its record. An accepted answer
+/// passes the gate again. Returns `None` if the answer is not in the record, or if the gate refuses
+/// it.
 fn decided(
     record: &Record,
     message: MessageId,

@@ -1,8 +1,8 @@
-//! Reservations of model calls. A reservation is recorded before the model request is sent, so that
-//! the cost is recorded even if the call, its host or its pump fails.
+//! Reservations of model calls. The maximum cost of a model request is recorded before the request
+//! is sent, so that the cost is on record even if the call, its host or its pump fails.
 //!
 //! The record of the actual cost ends the reservation. If the pump or the host has died, no such
-//! record can come. Then the whole reservation is charged.
+//! record can come, and the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step, allotments};
@@ -85,9 +85,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// Sets an alarm for each reserved cost of a model call that was never settled. Called at boot.
-    /// The alarms charge the reserved costs, because the earlier pumps that reserved them will not
-    /// report the actual costs any more.
+    /// Sets an alarm for each reservation of an earlier pump. The alarm charges the reserved cost,
+    /// because no report of the actual cost can come any more. Called at boot.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
@@ -101,9 +100,9 @@ impl Core {
         }
     }
 
-    /// Charges the reserved cost of a model call, if an earlier pump made the reservation. Does
-    /// nothing if the current pump made the reservation, because the reservation is settled when
-    /// the attempt ends.
+    /// Charges the reserved cost of a model call if an earlier pump made the reservation. A
+    /// reservation of the current pump is settled when its attempt ends, so this method leaves it
+    /// unchanged.
     pub(super) fn charge_unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

@@ -1,6 +1,6 @@
 //! Finds the trees and client keys that an event needs and that may be outside memory. The pump
-//! moves two kinds of trees from memory to a working file: trees at rest, in which nothing is open,
-//! and trees whose open calls only wait for persons or timers.
+//! moves trees at rest, in which nothing is open, from memory to a working file. It also moves
+//! trees whose open calls only wait for persons or timers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,12 @@ use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns a tree that `event` names and that is not in memory, or `None` if there is no such
-    /// tree. The caller restores the tree and calls this method again, until the result is `None`.
-    /// If the tree cannot be restored, it does not exist, as is the case for the tree of a new
-    /// thread. The caller then stops.
+    /// Returns a tree that `event` names and that is not in memory, or `None` if there is none. The
+    /// caller restores the tree and calls this method again, until the result is `None`. The caller
+    /// also stops if the tree does not exist, for example because `event` opens it.
     ///
     /// If `event` names a client key, the key must already be in memory. An event that concerns all
-    /// trees with open calls names no tree; see [`Core::continue_waiting`].
+    /// trees with open calls names no tree (see [`Core::continue_waiting`]).
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -55,9 +54,9 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Returns the first fact in `facts` that concerns all trees with open calls. Such a fact is a
-    /// start, a reload, or the beginning or end of a pause that covers more than one tree. Returns
-    /// `None` if `facts` contains no such fact.
+    /// Returns the first fact in `facts` that concerns all trees with open calls: a start, a
+    /// reload, or the beginning or end of a pause that covers more than one tree. Returns `None` if
+    /// there is no such fact.
     pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
         facts.iter().find(|fact| match fact {
             Fact::Booted { .. } | Fact::Reloaded { .. } => true,
@@ -66,10 +65,9 @@ impl Core {
         })
     }
 
-    /// Whether `fact`, which [`Core::fact_of_all_trees`] returned, changes the state of all trees
-    /// with open calls. The beginning and the end of a pause change the state, because they stop or
-    /// restart time limits. A start and a reload change no state: they only lead to effects, such
-    /// as alarms.
+    /// Whether `fact`, which comes from [`Core::fact_of_all_trees`], changes the state of all trees
+    /// with open calls. The beginning and the end of a pause do, because they stop or restart time
+    /// limits. A start and a reload only lead to effects, such as alarms.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
@@ -83,10 +81,9 @@ impl Core {
         }
     }
 
-    /// Adds to `step` the effects of `fact` on the trees with these `roots`. The trees were outside
+    /// Adds to `step` the effects of `fact` on the trees with these `roots`, which were outside
     /// memory when `step` recorded `fact`. `fact` comes from [`Core::fact_of_all_trees`]. Adds no
-    /// further facts to the step, because the calls of these trees only wait, and so no delivery
-    /// starts.
+    /// facts, because the calls of these trees only wait, and so no delivery starts.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -96,10 +93,9 @@ impl Core {
         }
     }
 
-    /// Returns the contracts that a start or a reload puts in force, if at least one listener in
-    /// them declares previews. The caller must then bring back all trees whose held calls still
-    /// need a preview, because the step requests these previews. Returns `None` if no listener
-    /// declares previews, and for every other event.
+    /// Returns the contracts that a start or a reload puts in force, if a listener in them declares
+    /// previews. The caller must then bring back the trees whose held calls still need a preview,
+    /// because the step requests these previews. Returns `None` for every other event.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -121,9 +117,9 @@ impl Core {
         roots.filter(|root| *root != record.tree).collect()
     }
 
-    /// Whether a tree may be removed from memory although calls are open in it. This is permitted
-    /// if these calls only wait for persons or timers, and if none of their deliveries and previews
-    /// is queued or in flight. Returns false for a tree that is not in memory.
+    /// Whether a tree may leave memory although calls are open in it. All these calls must only
+    /// wait for persons or timers, and none of their deliveries and previews may be queued or in
+    /// flight. Returns false for a tree that is not in memory.
     pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
         let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
@@ -151,10 +147,11 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the calls that a submission with this client key has opened, if the pump
-    /// needs the tree when the client repeats the submission. It needs the tree in two cases. If a
-    /// call of the submission is open, the receipt states whether the calls are held. If the
-    /// client's keys are kept for a time, a key does not expire while calls of its tree are open.
+    /// Returns the tree of the calls that a submission with this client key has opened, if a
+    /// repetition of the submission needs the tree. This is so in two cases:
+    ///
+    /// - A call of the submission is open: the receipt then states whether it is held.
+    /// - The client's keys expire after some time, but not while calls of their tree are open.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
         let (client, _) = key;
@@ -196,8 +193,8 @@ impl Core {
 
     /// Returns the tree that a submission names; `None` if the named thread id is invalid. If the
     /// submission requests a new tree without a suggested id, generates an id that no tree in
-    /// memory has. A tree outside memory may have the generated id. The caller then brings that
-    /// tree back and calls this method again, which generates another id.
+    /// memory has. If a tree outside memory has this id, the caller must restore that tree and call
+    /// this method again, which then generates another id.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -209,8 +206,7 @@ impl Core {
 
     /// Returns the tree of the delivery that `call` and `attempt` name. Returns `None` if a
     /// listener works on the open call `call`, because the tree of such a call is always in memory.
-    /// Also returns `None` if there is neither an open call `call` nor a delivery in progress with
-    /// these ids.
+    /// Without a delivery in progress, returns the tree of `call`, or `None` if `call` is not open.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

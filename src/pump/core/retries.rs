@@ -1,8 +1,8 @@
 //! Retries by operators: a refused or failed message is sent again as a new message of the same
 //! sender. The earlier message and its disposition stay as they are.
 //!
-//! Each message is retried at most once. A further retry must name the new message, so that two
-//! operators never send the same work twice.
+//! Each message is retried at most once. To try once more, an operator must retry the new message,
+//! so that two operators never send the same work twice.
 
 use uuid::Uuid;
 
@@ -24,8 +24,8 @@ use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, KeyUse, Retr
 /// Label of the subthread for the retry of a listener's call.
 const RETRY_LABEL: &str = "retry";
 
-/// An operator's request to retry a message. `payload` is the result of a new check of the
-/// message's payload at the gate.
+/// An operator's request to retry a message. The gate has checked the message's payload again:
+/// `payload` is the result.
 #[derive(Debug)]
 pub struct RetryOrder {
     /// Identifies the caller that waits for the pump's ruling on the retry. Not recorded.
@@ -37,17 +37,17 @@ pub struct RetryOrder {
 /// The pump's ruling on a [`RetryOrder`].
 #[derive(Debug, Clone)]
 pub enum RetryRuling {
-    /// The pump has sent the message again, as a new message. The pump has opened one call for each
-    /// peer that gets the new message.
+    /// The pump has sent the message again, as a new message, and has opened one call for each peer
+    /// that gets it.
     Retried {
         thread: ThreadId,
         calls: Vec<CallId>,
     },
-    /// The message was already retried, so nothing is recorded. The variant contains the id of the
-    /// message that the earlier retry sent.
+    /// The message was already retried. Contains the id of the message that the earlier retry sent.
+    /// Nothing is recorded.
     AlreadyRetried(MessageId),
-    /// The retry could repeat work that is already done, and the operator has not accepted this
-    /// risk. Nothing is recorded.
+    /// The operator must confirm the retry first, because it could repeat work that is already
+    /// done. Nothing is recorded.
     Unconfirmed(String),
     Refused(Refusal),
 }
@@ -110,16 +110,16 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Retry(ruling) });
     }
 
-    /// Returns the ruling on the retry of a message that was retried before. Returns `None` if the
-    /// message was not retried before.
+    /// Returns [`RetryRuling::AlreadyRetried`] if the message was already retried. Otherwise
+    /// returns `None`.
     fn earlier_retry(&self, action: &RetryAction) -> Option<RetryRuling> {
         let tree = self.state.trees.get(&action.thread)?;
         let retry = tree.retried.get(&action.message).filter(|_| !mutant("retry-twice"))?;
         Some(RetryRuling::AlreadyRetried(*retry))
     }
 
-    /// Returns [`RetryRuling::Unconfirmed`] if the retry could repeat work that is already done and
-    /// the operator has not accepted this risk. Otherwise returns `None`.
+    /// Returns [`RetryRuling::Unconfirmed`] if the retry could repeat work that is already done,
+    /// and the operator has not accepted this risk. Returns `None` for any other retry.
     fn unconfirmed(
         &self,
         action: &RetryAction,
@@ -144,8 +144,8 @@ impl Core {
         Some(RetryRuling::Unconfirmed(text))
     }
 
-    /// Returns the peers that get the payload of a retry. If the retried message had a recipient,
-    /// only that recipient gets the payload.
+    /// Returns the peers that get the payload of a retry. This is only the recipient of the retried
+    /// message, if the message had one.
     fn peers_of_retry(
         &self,
         action: &RetryAction,
@@ -208,8 +208,8 @@ impl Core {
         Ok(RetryPlace { client, peers })
     }
 
-    /// Refuses the retry of a submission if the client has itself repeated the submission with the
-    /// same client key.
+    /// Refuses the retry of a submission that the client has already sent again with the same
+    /// client key.
     fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
         let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
@@ -275,11 +275,10 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// Returns the thread that gets the new message of a retry. If a client sent the original
-    /// message, this thread is the root thread of the message's tree. If a listener sent the
-    /// original message, this thread is a new subthread of the root thread. The listener's own
-    /// thread would be wrong: the listener already has a result for the original message there, and
-    /// must not get a second one.
+    /// Returns the thread that gets the new message of a retry. This is the root thread of the tree
+    /// if a client sent the original message. If a listener sent it, this is a new subthread of the
+    /// root thread. The listener's own thread already contains a result for the original message,
+    /// and must not get a second one.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -1,5 +1,5 @@
-//! Queues of calls that wait for delivery, and the choice of the next call. If several threads have
-//! calls to a listener, the scheduler takes calls from these threads in turn (round-robin).
+//! Queues of calls that wait for delivery, and the choice of the next call. If calls to a listener
+//! wait in several threads, these threads take turns (round-robin).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::thread::Map;
 /// **Invariant:** a call is in at most one queue, and `waiting` contains exactly the queued calls.
 ///
 /// **Invariant:** a listener never has more deliveries in flight than its `concurrency`. Orphaned
-/// deliveries count, too.
+/// deliveries, whose call is closed, count, too.
 ///
-/// **Invariant:** at an agent, at most one call at a time occupies a thread. The call occupies the
-/// thread until the call is closed and none of its deliveries is in progress.
+/// **Invariant:** at an agent, at most one call at a time occupies a thread, until the call is
+/// closed and none of its deliveries is in progress.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
@@ -30,9 +30,9 @@ pub(super) struct Scheduler {
 }
 
 /// Whether a call occupies its thread at the listener with this contract, so that no other call of
-/// the thread is delivered there. At an agent, a call occupies its thread until the call is closed
-/// and no delivery of the call is in progress. At any other listener with `serial_per_thread`, a
-/// call occupies its thread during a delivery and while it waits for a retry.
+/// the thread is delivered there. At an agent, a call does so until it is closed and none of its
+/// deliveries is in progress. At any other listener with `serial_per_thread`, a call does so during
+/// a delivery and while it waits for a retry.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }
@@ -49,11 +49,12 @@ struct ListenerQueue {
 /// Calls from one thread to one listener.
 #[derive(Debug, Clone, Default)]
 struct ThreadQueue {
-    /// Queued calls in their order of arrival. A call that was put back comes before the others.
+    /// Queued calls. The calls that were put back come first, then the others in their order of
+    /// arrival.
     ready: VecDeque<CallId>,
-    /// The call that occupies the thread, so that no other call of the thread is delivered. `None`
-    /// if the thread is free. A closed call still occupies the thread while a delivery of the call
-    /// is in progress.
+    /// The call that occupies the thread, so that no other call of the thread is delivered; `None`
+    /// if the thread is free. A closed call occupies the thread as long as one of its deliveries is
+    /// in progress.
     current: Option<CallId>,
     in_ring: bool,
 }
@@ -74,8 +75,9 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Adds `thread` to `ring` if the thread has a call to deliver. Removes `thread` from `ring`
-    /// and from `threads` if the thread has no queued call and no call occupies it.
+    /// Brings the entries of `thread` up to date. Adds the thread to `ring` if it has a call to
+    /// deliver. If it has no queued call, and no call occupies it, removes it from `ring` and
+    /// `threads`.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -228,9 +230,8 @@ impl Scheduler {
         running < contract.concurrency
     }
 
-    /// Frees the capacity that an ended delivery has used at its listener. The delivery's call must
-    /// still be open. Also frees the thread of the call, except at an agent, where the call keeps
-    /// its thread until the call is closed.
+    /// Frees the capacity of an ended delivery whose call is still open. Also frees the thread of
+    /// the call, except at an agent, where an open call keeps its thread.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -245,8 +246,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees the capacity and the thread of an orphaned delivery, that is, of an ended delivery
-    /// whose call is already closed.
+    /// Frees the capacity and the thread of an ended delivery whose call was already closed.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);
@@ -272,8 +272,8 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Removes a call from the queues, because the call is closed or must not be delivered now.
-    /// `is_running` states whether the listener still works on a delivery of the call.
+    /// Removes a call from the queues, because it is closed or must not be delivered now. Also
+    /// frees its thread, unless the listener still works on a delivery of the call (`is_running`).
     pub fn close(
         &mut self,
         call: CallId,
@@ -298,8 +298,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the call that occupies `thread` at `listener`. No other call of the thread is
-    /// delivered there meanwhile. Returns `None` if no call occupies the thread.
+    /// Returns the call that occupies `thread` at `listener`, so that no other call of the thread
+    /// is delivered there. Returns `None` if the thread is free.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }

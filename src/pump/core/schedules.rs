@@ -1,10 +1,10 @@
-//! Schedules. The core plans the times of each schedule, begins its runs, and records the result of
-//! each planned time.
+//! Schedules. The core plans the times of each schedule, begins its runs, and records what became
+//! of each planned time.
 //!
-//! When a planned time has come, one step records its result in the tree `sess-organism`. A second
-//! step sends the request of the run, as a submission of the schedule's client. Two steps are
-//! necessary, because a step makes one record, a record belongs to one tree, and the request has a
-//! tree of its own. If the pump dies between the two steps, the next boot sends the request.
+//! When a planned time has come, one step records the run in the tree `sess-organism`. A second
+//! step sends the request of the run, as a submission of the schedule's client. One step cannot do
+//! both, because it makes one record of one tree, and the request has a tree of its own. If the
+//! pump dies between the two steps, the next boot sends the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,16 +56,15 @@ impl Schedules {
 }
 
 impl Core {
-    /// Sets the schedules that this core runs. The core plans their times and begins their runs. A
-    /// core without schedules ignores all recorded schedules: it neither runs nor cancels them.
+    /// Sets the schedules that this core runs. A core without schedules ignores all recorded
+    /// schedules: it neither runs nor cancels them.
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// Brings the recorded schedules in line with the schedules of the config. Called at boot.
-    /// Cancels removed schedules, plans new and changed schedules, and handles the planned times
-    /// that passed while no pump ran.
+    /// Adapts the recorded schedules to the config at boot. Cancels removed schedules, plans new
+    /// and changed ones, and handles the planned times that passed while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();
@@ -102,9 +101,11 @@ impl Core {
         }
     }
 
-    /// Continues a run that an earlier pump began and whose request that pump did not send. If the
-    /// config no longer has the schedule, records the run as refused instead. If the schedule skips
-    /// missed runs and the time of the run is too long ago, records the run as missed instead.
+    /// Continues a run that an earlier pump began without sending its request. Ends the run instead
+    /// in two cases:
+    ///
+    /// - The config no longer has the schedule: records the run as refused.
+    /// - The run is too late, and the schedule skips missed runs: records it as missed.
     fn continue_run(
         &mut self,
         step: &mut Step,
@@ -155,10 +156,10 @@ impl Core {
         }
     }
 
-    /// Records the result of each planned time that has come, and plans the next time. If several
-    /// planned times have come, all except the latest count as missed. The latest counts as missed,
-    /// too, if it is too long ago. At boot (`is_boot`), the latest always counts as missed, because
-    /// no pump ran at that time.
+    /// Processes the planned times that have come, and plans the next time. All of them except the
+    /// latest count as missed. The latest counts as missed, too, if it is too long ago, or at boot
+    /// (`is_boot`), because no pump ran at that time. Begins a run for the latest time, unless it
+    /// is missed and the schedule skips missed runs.
     fn take_times(
         &mut self,
         step: &mut Step,
@@ -228,9 +229,9 @@ impl Core {
         due
     }
 
-    /// Returns an id for the root thread of a run. The id belongs to this pump's partition, and no
-    /// tree in memory has this id. A tree outside memory may have it. In that case, the pump later
-    /// refuses the request of the run.
+    /// Returns an id for the root thread of a run. It belongs to this pump's partition, and no tree
+    /// in memory has it. If a tree outside memory has it, the pump later refuses the request of the
+    /// run.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -319,8 +320,8 @@ impl Core {
     }
 }
 
-/// Returns the event that records missed times, or `None` if no time was missed. All planned times
-/// that have come except the latest are missed. The latest is missed only if `is_missed` is true.
+/// Returns the event that records missed times, or `None` if no time was missed. The times in
+/// `passed` before the latest are missed. The latest is missed only if `is_missed` is true.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

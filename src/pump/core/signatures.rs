@@ -11,9 +11,8 @@ use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
 
 /// The parts of a decision that its signature covers.
 pub(super) struct SignedDecision<'a> {
-    /// The statement that the operator signs. A signed approval must contain the whole digests of
-    /// the payload and of the preview. For an approval with a shortened digest, this field is
-    /// therefore `None`.
+    /// The statement that the operator signs. `None` for an approval that contains only a shortened
+    /// digest: a signed approval must contain the whole digests of the payload and of the preview.
     pub statement: Option<DecisionStatement<'a>>,
     pub thread: &'a ThreadId,
     pub signature: Option<&'a DecisionSignature>,
@@ -27,9 +26,9 @@ impl Core {
         Self { operators, ..self }
     }
 
-    /// Checks the signature of a decision, and returns the operator who signed. Returns the
-    /// anonymous operator if the config names no operators. Records the signature, so that the same
-    /// signature is not accepted again.
+    /// Checks the signature of a decision, records it, and returns the operator who signed. The
+    /// same signature is not accepted a second time. Returns the anonymous operator if the config
+    /// names no operators.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,

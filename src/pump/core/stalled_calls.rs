@@ -1,5 +1,5 @@
-//! Stalled calls: calls that are ready for their listener but are not handed over. Either a pause
-//! covers the call, or its listener is absent.
+//! Stalled calls: calls that are ready for their listener, but are not handed over because a pause
+//! covers them or the listener is absent.
 
 use super::Core;
 use crate::clock::Time;

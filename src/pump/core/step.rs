@@ -39,9 +39,8 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on a payload. An outcome may have several payloads: this method adds the
-    /// verdict to the outcome's verdicts. A person's answer has one payload: this method sets the
-    /// verdict of the answer.
+    /// Records the verdict on a payload. An outcome may contain several payloads, so their verdicts
+    /// are collected. A person's answer is one payload and has one verdict.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
@@ -82,8 +81,8 @@ impl Step {
         Uuid::new_v5(&self.journal, &name)
     }
 
-    /// Converts the step to its record; `None` if nothing needs to be recorded. The journal sets
-    /// the record's links to earlier records.
+    /// Returns the record of the step; `None` if nothing needs to be recorded. The journal later
+    /// sets the record's links to earlier records.
     pub fn into_record(self) -> Option<Record> {
         let (tree, input) = self.record?;
         Some(Record {

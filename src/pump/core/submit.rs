@@ -72,9 +72,9 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Checks a submission by the rules that need the pump's state, in the order of
-    /// [`RefusalRule`]. The gate cannot check these rules. Returns the payload, its thread, and the
-    /// peers that get it.
+    /// Checks a submission by the rules that need the pump's state, which the gate cannot check.
+    /// Applies them in the order of [`RefusalRule`]. Returns the payload, its thread, and the peers
+    /// that get it.
     fn place(
         &self,
         submission: &Submission,
@@ -176,10 +176,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a request of `client` resets the per-request counters of the tree of `thread`, which
-    /// limit the work for one request. Returns false while an earlier request of the tree still
-    /// runs. Also returns false if a listener may send requests in the name of this client, because
-    /// the listener could then renew its own budgets.
+    /// Whether a request of `client` in the tree of `thread` resets the counters that limit the
+    /// work for one request. Returns false in two cases: an earlier request of the tree still runs,
+    /// or a listener may send requests in the name of `client` and so could renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -187,10 +186,9 @@ impl Core {
         is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
-    /// Returns the thread that a submission names, or a new id if the submission names no thread. A
-    /// client may continue only a root thread that this client opened. If another client opened the
-    /// thread, the response is the same as for an unknown thread, so that it does not reveal which
-    /// threads exist.
+    /// Returns the thread that a submission names, or a new id if it names none. A client may
+    /// continue only a root thread that it has opened. Any other thread is refused like an unknown
+    /// thread, so that the response does not reveal which threads exist.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {
@@ -370,12 +368,10 @@ fn shorten(id: &mut String) {
     }
 }
 
-/// Text of the refusal if the thread does not exist, or if the sender has no permission to write to
-/// the thread.
+/// Text of the refusal if a thread does not exist, or if the sender may not write to it.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Returns the refusal of a submission under the rule `rule`. The refusal replaces the gate's
-/// verdict on the submission's payload.
+/// Returns a refusal of a submission under `rule`, in place of the gate's verdict on its payload.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

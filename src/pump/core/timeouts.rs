@@ -1,6 +1,6 @@
-//! Deadlines of attempts. A deadline is set when the delivery of its attempt starts. A heartbeat
-//! extends the deadline. Time that must not count, such as a standstill of the pump, extends it
-//! too. Each deadline fires at most once.
+//! Deadlines of attempts. A deadline is set when the delivery of its attempt starts, and fires at
+//! most once. It is extended by heartbeats, and by time that must not count, such as a standstill
+//! of the pump.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_call` contains all deadlines, and `by_time` only the deadlines that can still
-/// fire. A deadline can no longer fire after the answer to its attempt has arrived in time. But
-/// [`Timeouts::extend_all`] adds all deadlines to `by_time` again. So after each such extension,
-/// the driver must report the arrived answers once more before any deadline fires.
+/// **Invariant:** `by_call` contains all deadlines, and `by_time` only those that can still fire. A
+/// deadline can no longer fire once the answer to its attempt has arrived in time.
+/// [`Timeouts::extend_all`] puts all deadlines back into `by_time`. So the driver must afterwards
+/// report the arrived answers once more, before any deadline fires.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
@@ -91,7 +91,7 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed. Also true for a deadline that
+    /// Whether the deadline of an attempt in flight has passed. Returns true even if the deadline
     /// cannot fire, because the answer to the attempt arrived in time.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
@@ -106,8 +106,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the earliest deadline that can still fire, with its alarm. Considers the deadlines
-    /// of attempts and of trees. Returns `None` if no deadline can fire any more.
+    /// Returns the earliest deadline of an attempt or a tree that can still fire, with its alarm.
+    /// Returns `None` if no deadline can fire any more.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let attempt = self.timeouts.next();
         let attempt = attempt.map(|(at, call, attempt)| (at, Alarm::Deadline { call, attempt }));
@@ -115,14 +115,14 @@ impl Core {
         attempt.into_iter().chain(tree).min()
     }
 
-    /// Returns the earliest deadline that can still fire, among the deadlines of attempts. Returns
-    /// `None` if none of them can fire any more.
+    /// Returns the earliest deadline of an attempt that can still fire. Returns `None` if no such
+    /// deadline can fire any more.
     pub fn next_attempt_deadline(&self) -> Option<Time> {
         self.timeouts.next().map(|(at, ..)| at)
     }
 
-    /// Returns the alarms of at most `most` deadlines that have passed: those of attempts, earliest
-    /// first, and then those of trees, earliest first.
+    /// Returns the alarms of deadlines that have passed, at most `most`. Deadlines of attempts come
+    /// first, then deadlines of trees, each of them sorted by time.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let attempts = self.timeouts.due(now);
         let attempts = attempts.map(|(call, attempt)| Alarm::Deadline { call, attempt });
@@ -130,10 +130,9 @@ impl Core {
         attempts.chain(trees).take(most).collect()
     }
 
-    /// Records that a host has read the answer to an attempt, although the pump has not processed
-    /// the answer yet. If the answer arrived before the deadline of the attempt, this deadline no
-    /// longer fires. Ignores an answer to an earlier attempt, and an answer of a listener that does
-    /// not handle the call.
+    /// Records that a host has read the answer to an attempt, before the pump processes the answer.
+    /// If the answer arrived before the deadline of the attempt, the deadline no longer fires.
+    /// Ignores answers to earlier attempts, and answers of a listener other than the callee.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,
@@ -157,7 +156,8 @@ impl Core {
         self.timeouts.extend(call, attempt, step.time.plus(time));
     }
 
-    /// Fails the call of a timed-out attempt, because the result of the listener's work is unknown.
+    /// Handles the deadline of an attempt: fails the call, because the result of the listener's
+    /// work is unknown.
     pub(super) fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;

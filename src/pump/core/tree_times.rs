@@ -1,10 +1,10 @@
-//! Wall time of trees as a deadline. When the wall time of a tree with open calls is over, these
-//! calls end. Each such tree has one deadline, whatever the number of its calls.
+//! Deadlines of trees. A tree with open calls has one deadline, the end of its wall time. When it
+//! passes, all open calls of the tree end.
 //!
-//! Wall time stands still while a tree waits only for people, so the end of a tree's wall time can
-//! move to a later time. Each new record of a tree updates the tree's deadline. Pauses and steps of
-//! the clock move the ends of many wall times at once, but change no deadline: a deadline that
-//! passes too early is set again for the rest of the time.
+//! The wall time of a tree stands still while the tree waits only for people, so each new record of
+//! the tree updates its deadline. Pauses and steps of the clock move the ends of many wall times at
+//! once, but change no deadline. A deadline that then passes too early is set again for the rest of
+//! the time.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ use crate::thread::{Input, Map, Tree};
 
 /// The deadlines of trees with open calls. Rebuilt after every boot, never recorded.
 ///
-/// **Invariant:** a tree with open calls has one deadline while its wall time runs, and any other
-/// tree has none after its latest record.
+/// **Invariant:** after the latest record of a tree, the tree has one deadline if calls are open in
+/// it and its wall time runs. Otherwise it has none.
 ///
 /// **Invariant:** `by_time` contains exactly the values of `by_tree`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TreeTimes {
     by_time: BTreeSet<(Time, CallId)>,
-    /// For each tree, by its root: the deadline, and one open call of the tree. The alarm of the
+    /// The deadline of each tree, by the root, with one open call of the tree. The alarm of the
     /// deadline names the tree by this call.
     by_tree: Map<ThreadId, (Time, CallId)>,
-    /// For the call of each alarm, the root of its tree.
+    /// The root of each tree with a deadline, by the call that the alarm of the deadline names.
     by_call: Map<CallId, ThreadId>,
     /// No deadline is before this time.
     not_before: Time,
@@ -61,7 +61,8 @@ impl TreeTimes {
         }
     }
 
-    /// Lets no deadline pass before `until`, so that answers that have arrived are read first.
+    /// Delays all deadlines to `until` or later, so that answers that have arrived are read before
+    /// a deadline passes.
     pub fn delay(&mut self, until: Time) {
         self.not_before = until.max(self.not_before);
         for (at, _) in self.by_tree.values_mut() {
@@ -74,7 +75,8 @@ impl TreeTimes {
         self.by_time.first().copied()
     }
 
-    /// Returns the calls that name the trees whose deadlines have passed at `now`, earliest first.
+    /// Returns the trees whose deadlines have passed at `now`, earliest first. Each tree is named
+    /// by one of its calls.
     pub fn due(&self, now: Time) -> impl Iterator<Item = CallId> {
         let passed = self.by_time.iter().take_while(move |(at, _)| *at <= now);
         passed.map(|(_, call)| *call)
@@ -82,8 +84,8 @@ impl TreeTimes {
 }
 
 impl Core {
-    /// Sets the deadline of the tree with this `root`, which is in memory, to the end of its wall
-    /// time. Removes the deadline if no call is open, or if the wall time stands still.
+    /// Sets the deadline of a tree in memory to the end of its wall time. Removes the deadline if
+    /// no call is open in the tree, or if its wall time stands still.
     pub(super) fn follow_tree_time(&mut self, root: &ThreadId) {
         let tree = self.state.trees.resident(root);
         let running = tree.filter(|tree| tree.still_since.is_none());
@@ -100,8 +102,8 @@ impl Core {
         }
     }
 
-    /// Returns the time at which the wall time of `tree` will be over, unless the wall time stands
-    /// still before then.
+    /// Returns the time at which the wall time of `tree` ends, if it does not stand still before
+    /// then.
     fn end_of_wall_time(&self, tree: &Tree) -> Time {
         tree.started.plus(self.budgets.limits.wall_time)
     }
@@ -112,9 +114,9 @@ impl Core {
         tree.is_some_and(|tree| tree.worked(now) >= self.budgets.limits.wall_time)
     }
 
-    /// Ends the open calls in the tree of `call`, if the wall time of the tree is over. Otherwise
-    /// sets the deadline of the tree again, and returns false. The calls of a thread end before the
-    /// calls of its subthreads.
+    /// Ends the open calls in the tree of `call` and returns true, if the wall time of the tree is
+    /// over. The calls of a thread end before those of its subthreads. If time is left, sets the
+    /// deadline of the tree again and returns false.
     pub(super) fn end_spent_tree(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else {
             self.tree_times.disarm_call(call);

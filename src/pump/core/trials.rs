@@ -1,9 +1,9 @@
 //! Trials: forks whose source is in another journal. They try a config on a recorded thread. In a
-//! trial, no person approves, refuses or answers a call.
+//! trial, no person decides on a call.
 //!
-//! A call that would be held for a person ends as `not-recorded` instead. An agent's call also ends
-//! as `not-recorded` if no recorded answer exists for its model call, and the trial has no
-//! permission to call the model.
+//! A call that would be held for a person ends as `not-recorded` instead. A call of an agent ends
+//! as `not-recorded`, too, if its model call has no recorded answer and the trial may not call the
+//! model.
 
 use super::{Core, Step};
 use crate::contract::Role;
@@ -23,8 +23,8 @@ impl Core {
         lineage.is_some_and(|lineage| lineage.source.journal.is_some())
     }
 
-    /// Ends a held call of a trial as `not-recorded`, because no person decides about the calls of
-    /// a trial.
+    /// Ends a held call of a trial as `not-recorded`, because no person decides on calls of a
+    /// trial.
     pub(super) fn end_not_recorded(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = &open.callee;

@@ -1,6 +1,5 @@
-//! The messages of a closed call that were not delivered before the call closed. Each of them gets
-//! a disposition, and nothing is sent back to its sender. So an undelivered fault does not cause a
-//! further fault.
+//! Messages that were not delivered before their call closed. Each of them gets a disposition.
+//! Nothing is sent back to its sender, so an undelivered fault causes no further fault.
 
 use std::sync::Arc;
 

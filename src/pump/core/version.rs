@@ -1,8 +1,8 @@
 //! Version of the rules by which the pump's core decides. Each boot records it.
 
-/// Changes of the core, one line for each version. The version rises by one whenever the step
-/// decides differently, or the core writes a different text into a payload or a record. Existing
-/// lines are never changed or removed.
+/// Changes of the core, one line for each version. Add a line whenever the step decides
+/// differently, or the core writes a different text into a payload or a record. Never change or
+/// remove a line.
 const CHANGES: &[(u32, &str)] = &[
     (1, "a boot records this number"),
     (2, "a serial listener's thread is taken until the handler of a closed call has ended"),

@@ -1,7 +1,7 @@
-//! Alarms of the pump. There may be a million timers, and many may be due at once. Each due timer
-//! brings a tree of threads back to memory and leads to a delivery. Timers therefore fire in small
-//! batches. While the pump has too many messages in flight, some time passes between two batches.
-//! Other alarms do not wait for timers.
+//! Alarms of the pump. Timers fire in small batches, because many of up to a million timers may be
+//! due at once, and each one brings a tree of threads back to memory and leads to a delivery. While
+//! the pump has too many messages in flight, some time passes between two batches. Alarms of other
+//! kinds do not wait for timers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,9 +15,8 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Time before which no timer fires. If timers fire while the pump has too many messages in
-    /// flight, this time is moved forward, and the next timers wait for
-    /// [`limits::TIMERS_WHILE_FULL_INTERVAL`].
+    /// Earliest time at which a timer may fire. If timers fire while the pump has too many messages
+    /// in flight, the next ones wait for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
     /// Number of timer alarms that were left after the last call of [`AlarmQueue::remove_ended`].
     timers_kept: usize,
@@ -54,9 +53,9 @@ impl AlarmQueue {
         [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns the due alarms, among them at most a bounded number of timer alarms.
-    /// `is_full` states that the pump has too many messages in flight. If `is_full` is true and
-    /// this call returns a timer alarm, the next timers fire later than planned.
+    /// Removes and returns the due alarms. Among them is at most a bounded number of timer alarms.
+    /// `is_full` states that the pump has too many messages in flight: the next batch of timers
+    /// then fires later.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
         while let Some(alarm) = take_due(&mut self.others, now) {

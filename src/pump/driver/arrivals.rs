@@ -11,8 +11,8 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 
 /// Answers that the pump has not processed yet, each with the time at which a host read it.
 ///
-/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. So if the
-/// pump reads the time `now` and takes the lock afterwards, the map contains every unprocessed
+/// **Invariant:** a host reads the clock for an answer while it holds the lock of this map. So if
+/// the pump first reads the time `now` and then takes the lock, the map contains every unprocessed
 /// answer that a host has read before `now`.
 ///
 /// **Invariant:** an answer stays in the map until the pump has processed the event that was made
@@ -26,7 +26,7 @@ impl Arrivals {
     }
 
     /// Records the current time as the time at which an answer was read, and returns this time. If
-    /// the map already contains a time for the answer, keeps and returns the earlier time.
+    /// a time was recorded before, keeps that time and returns it.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

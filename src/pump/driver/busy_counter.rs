@@ -1,5 +1,5 @@
-//! Counts `busy` refusals instead of recording each of them. Otherwise a client that retries at
-//! once would fill the journal.
+//! Counts `busy` refusals instead of recording each of them. Otherwise a client that retries
+//! without a delay would fill the journal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,8 @@ use crate::pump::core::BusyCount;
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
 /// share the counts.
 ///
-/// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry when
-/// [`limits::BUSY_INTERVAL`] has passed since `since`. This happens later if the pump is occupied
-/// or waits for its journal, and earlier if the pump stops.
+/// **Invariant:** an entry counts at least one refusal. The pump records and removes the entry once
+/// [`limits::BUSY_INTERVAL`] has passed since `since`, or earlier if the pump stops.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 
@@ -37,8 +36,8 @@ impl BusyCounter {
         unrecorded.count += 1;
     }
 
-    /// Returns the earliest time at which the number of refused (`busy`) submissions must be
-    /// recorded. Returns `None` if all refusals are recorded.
+    /// Returns the earliest time at which a count of `busy` refusals must be recorded. Returns
+    /// `None` if all refusals are recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }

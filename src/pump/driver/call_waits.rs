@@ -1,6 +1,6 @@
-//! Reports about calls that wait for a person, a model or a listener. The pump sends the reports to
-//! clients that watch a tree, and does not record them. A client whose channel is full may miss a
-//! report, but misses no receipt and no result.
+//! Reports about calls that wait for a person, a model or a listener. The pump sends them to
+//! clients that watch a tree, and does not record them. If the channel of a client is full, the
+//! client may miss a report, but no receipt and no result.
 
 use tokio::sync::mpsc;
 
@@ -25,7 +25,7 @@ pub enum CallWaitReason {
     Held(Hold),
     /// The call waits for a model.
     Model(ModelState),
-    /// The call is ready but was not handed over. The field contains the reason.
+    /// The call is ready for its listener but was not handed over, for the contained reason.
     Stalled(StallReason),
 }
 

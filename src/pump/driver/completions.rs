@@ -17,10 +17,9 @@ pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>
 /// calls, whatever the order in which the calls end.
 #[derive(Debug)]
 pub struct Completions {
-    /// Calls whose completion was not returned yet, the last call first.
+    /// Calls whose completion was not returned yet, in reverse order.
     calls: Vec<CallId>,
-    /// Completions that have arrived and were not returned yet, because an earlier call has not
-    /// completed.
+    /// Completions that have arrived, but must wait because an earlier call has not completed.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }

@@ -1,14 +1,14 @@
-//! Logs failed attempts. The caller gets only the kind of a failure, so the author of a listener
-//! finds its reason in this log.
+//! Logs failed attempts. The caller gets only the kind of a failure. The author of the listener
+//! finds the reason in this log.
 
 use super::metrics_recorder::MetricsRecorder;
 use crate::envelope::AttemptFailure;
 use crate::thread::{Input, Record};
 
-/// Logs each attempt that timed out according to these durable records, and each attempt that
-/// failed for a reason that only the author of its listener can repair. Ignores an attempt that was
-/// no longer in flight, for example because its call was cancelled. Must be called before `metrics`
-/// counts the records and their effects, because `metrics` then forgets the attempts.
+/// Logs the attempts in `records` that timed out, or that failed for a reason that only the author
+/// of the listener can repair. Ignores attempts that were no longer in flight, for example because
+/// their call was cancelled. Must be called before `metrics` counts the records and their effects,
+/// because `metrics` then forgets the attempts.
 pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecorder) {
     for record in records {
         match &record.input {

@@ -62,9 +62,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Adds a check of passed deadlines at the end of the inbox. So the pump first processes the
-    /// answers that are already in the inbox. An answer that arrived before its deadline therefore
-    /// counts, even if the deadline has passed in the meantime.
+    /// Puts a check of passed deadlines behind all commands in the inbox. So the pump first
+    /// processes the answers in the inbox: an answer that arrived before its deadline counts, even
+    /// if the deadline has passed in the meantime.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -73,9 +73,8 @@ impl Pump {
     }
 
     /// Makes the steps durable, then performs their effects in order. A record may become readable
-    /// in the journal a little later than it becomes durable. Deliveries to hosts that do not read
-    /// the journal are sent as soon as the records are durable. All other effects wait until the
-    /// records are readable.
+    /// in the journal a little later than durable. Only deliveries to hosts that do not read the
+    /// journal are sent before the records are readable.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -113,7 +112,7 @@ impl Pump {
     }
 
     /// Stores the inputs of the model calls in this batch, such as system prompts. Must be called
-    /// before the records that name these inputs are written. Each input is stored once.
+    /// before the records that refer to these inputs are written.
     fn keep_inputs(&mut self) -> Result<(), Error> {
         for inputs in std::mem::take(&mut self.inputs) {
             let digest = Digest::of(inputs.as_bytes());

@@ -46,8 +46,7 @@ pub struct CallCompletion {
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// A request of an operator or of the alert monitor, and the channel to the caller that waits for
-/// the pump's ruling.
+/// A request of an operator or of the alert monitor, with a channel for the pump's ruling.
 pub(in crate::pump) struct OperatorRequest {
     pub event: Event,
     /// Identifies the caller that waits for the ruling. The event contains the same ticket.
@@ -58,8 +57,8 @@ pub(in crate::pump) struct OperatorRequest {
     pub permit: Option<InboxPermit>,
 }
 
-/// A request to reserve the cost of a model call, and the channel to the agent that waits for the
-/// permission to make the call.
+/// An agent's request to reserve the cost of a model call, with a channel for the reply. The reply
+/// permits the call or not.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -70,8 +69,8 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Generation of the gate that checked the payload: the number of reloads between the start of
-    /// the pump and the check.
+    /// Generation of the gate that checked the payload. It is the number of reloads since the start
+    /// of the pump, at the time of the check.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission; `None` if no caller waits for
@@ -85,7 +84,7 @@ pub(in crate::pump) struct Submit {
 
 impl Submit {
     /// Refuses the submission because the journal cannot accept records at present. Sends the
-    /// refusal to the client, and returns the rule that the refusal names.
+    /// refusal to the client, and returns its rule.
     pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
@@ -115,8 +114,8 @@ impl Submit {
     }
 }
 
-/// Returns the refusal of a submission whose client key is too long. The journal records the
-/// refusal without the key.
+/// Returns the refusal of a submission whose client key is too long. The journal does not record
+/// the key.
 fn long_key(text: &[u8]) -> Refusal {
     let most = limits::CLIENT_KEY_BYTES_MAX;
     let message = format!("the key has more than {most} bytes; use a shorter one");
@@ -135,8 +134,8 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns the code of the rule under which a submission was refused. The submission's span shows
-/// this code. Returns `None` if the submission was not refused.
+/// Returns the code of the rule under which a submission was refused, for the submission's span.
+/// Returns `None` if the submission was not refused.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -204,9 +203,11 @@ impl Handle {
     }
 
     /// Checks `text` at the gate on the OS thread of the caller, and submits it. Returns the
-    /// receipt, with the completions of the calls that the submission opens. The number of
-    /// unprocessed submissions of a client is limited. At the limit, this function waits if
-    /// `target` names a thread, and refuses the submission as `busy` if `target` is a new thread.
+    /// receipt, and the completions of the calls that the submission opens.
+    ///
+    /// A client may have only a limited number of unprocessed submissions. At this limit, a
+    /// submission to an existing thread waits, and a submission to a new thread is refused as
+    /// `busy`.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -219,8 +220,9 @@ impl Handle {
         Box::pin(self.submit_watched(None, client, target, key, text, None)).await
     }
 
-    /// Submits a payload like [`Handle::submit`], with the client's trace context. The channel
-    /// `waits` reports which calls in the submission's tree wait, and for what reason.
+    /// Submits a payload like [`Handle::submit`]. `trace` is the client's trace context. If `waits`
+    /// is given, this channel gets a report about each call in the submission's tree that waits,
+    /// with the reason.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -282,8 +284,8 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// Begins a trace for a request. The trace is used only if the request's thread belongs to no
-    /// trace yet. Returns `None` if tracing is off.
+    /// Returns a new trace for a request, or `None` if tracing is off. The trace is used only if
+    /// the request's thread belongs to no trace yet.
     pub(super) fn begin_trace(&self, request: MessageId) -> Option<TraceParent> {
         self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
@@ -317,8 +319,8 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Sends a request to the pump. Returns the channel on which the pump's ruling arrives. `event`
-    /// makes the event of the request from the ticket of the waiting caller.
+    /// Sends a request to the pump, and returns the channel on which the pump's ruling arrives.
+    /// `event` makes the event of the request. Its argument is the ticket, the id of this request.
     fn request(
         &self,
         permit: Option<InboxPermit>,
@@ -332,8 +334,8 @@ impl Handle {
         Ok(ruled)
     }
 
-    /// Sends a request to the pump, and waits for the pump's ruling. The ruling is of the kind that
-    /// belongs to the request.
+    /// Sends a request to the pump, and waits for the pump's ruling on it. Takes the same arguments
+    /// as `request`.
     async fn ruling(
         &self,
         permit: Option<InboxPermit>,
@@ -362,7 +364,8 @@ impl Handle {
     }
 
     /// Carries out a pause or a resume. Returns once the action is durable. If the inbox is full,
-    /// waits instead of refusing the request, because a flood of submissions is a reason to pause.
+    /// waits instead of refusing the request, because an operator may pause just to stop a flood of
+    /// submissions.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
         let permit = self.inbox_permit().await?;
         let event = |ticket| Event::Pause(PauseChange { ticket, action });
@@ -429,9 +432,9 @@ impl Handle {
         Ok(ruling)
     }
 
-    /// Reports to the pump the result of a call in the source of a fork. `result` is `None` if the
-    /// source has no result for this call. If the gate in force refuses a reply in the result, for
-    /// example after a change of the config, reports `None` instead of the result.
+    /// Reports to the pump the result of a call in the source of a fork; `None` if the source has
+    /// no result. Also reports `None` if the gate in force refuses a reply in the result, for
+    /// example after a change of the config.
     pub fn recalled(
         &self,
         call: CallId,
@@ -442,8 +445,8 @@ impl Handle {
         self.event(Event::Searched { call, result })
     }
 
-    /// Submits a decision on a held call and returns the pump's ruling. Answers must pass the gate
-    /// first, see [`Handle::gated`].
+    /// Submits a decision on a held call, and returns the pump's ruling. An answer in the decision
+    /// must come from [`Handle::gated`].
     pub async fn decide(
         &self,
         message: MessageId,
@@ -510,8 +513,8 @@ impl Handle {
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }
 
-    /// Reports the failure of an attempt whose delivery contains the redacted message `redacted`.
-    /// No host got this delivery. The attempt is not repeated.
+    /// Fails the attempt of a delivery that no host got, because it contains the redacted message
+    /// `redacted`. The attempt is not repeated.
     pub(super) fn withheld(&self, delivery: &Delivery, redacted: MessageId) {
         let detail = format!(
             "it was not called: the payload of message {redacted} was redacted; send the request \

@@ -1,6 +1,6 @@
-//! Verifies before each delivery that this pump is still the leader. If a pump is frozen after its
-//! record became durable, another pump may replace it. Without this check, the frozen pump's
-//! delivery would reach the listener after deliveries of the successor.
+//! Verifies before each delivery that this pump is still the leader. If the process of a pump is
+//! frozen, another pump may take over. Without the check, the frozen pump could then deliver a
+//! record that was already durable, after the deliveries of its successor.
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use crate::mutant::mutant;
 /// The latest time at which this pump was certainly the leader.
 #[derive(Debug, Default)]
 pub(super) struct LeadershipProof {
-    /// The time, on a clock that also runs while the machine is suspended.
+    /// Time of the proof, on a clock that also runs while the machine is suspended.
     proved_at: Duration,
 }
 
 impl LeadershipProof {
-    /// Records that the journal acknowledged a request that this pump sent at `requested_at`. The
-    /// acknowledgement proves that the pump was the leader at that time. It does not prove that the
-    /// pump is still the leader when it reads the acknowledgement, perhaps much later.
+    /// Records that the journal acknowledged a request of this pump. This proves that the pump was
+    /// the leader at `requested_at`, when it sent the request, and not that it is the leader now.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -31,9 +30,9 @@ impl LeadershipProof {
 }
 
 impl Pump {
-    /// Verifies that this pump is still the leader. Skips the check if an earlier proof is recent
-    /// enough. Must be called directly before each delivery: another pump can then take over before
-    /// the delivery only if this process is frozen between the check and the delivery.
+    /// Verifies that this pump is still the leader, unless an earlier proof is recent enough. Must
+    /// be called directly before each delivery. Another pump can then take over before the delivery
+    /// only if this process is frozen between the check and the delivery.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.proof.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

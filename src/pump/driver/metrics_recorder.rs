@@ -1,5 +1,4 @@
-//! Records the pump's metrics from recorded steps and performed effects, on the pump's
-//! OS thread.
+//! Updates the pump's metrics from recorded steps and performed effects, on the pump's OS thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,8 +40,8 @@ impl MetricsRecorder {
             .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
-    /// Sets the contracts, which show which listeners are agents. The span of an agent's call to a
-    /// tool has another name than the span of any other call.
+    /// Sets the contracts of the config in force. The spans need them, because an agent's call to a
+    /// tool has another span name than any other call.
     pub fn set_contracts(&mut self, contracts: &Arc<Contracts>) {
         if let Some(spans) = &mut self.spans {
             spans.set_contracts(contracts);
@@ -184,8 +183,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the end of a delivery. Only the first report about a delivery counts. Later reports
-    /// are ignored.
+    /// Records the end of a delivery. Ignores every report about a delivery but the first.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
@@ -218,8 +216,8 @@ impl MetricsRecorder {
     }
 }
 
-/// Guard that lives as long as the run of a pump. When the run ends, in whatever way, the guard is
-/// dropped and marks the metrics as stopped.
+/// Guard that marks the metrics as stopped when it is dropped. The run of a pump holds it, so the
+/// metrics are marked in whatever way the run ends.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -242,9 +240,9 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Returns the value of an attribute in the payload of `message`. `start` is the text directly
-/// before the value. Returns `None` if the message is not from the core, if its payload has another
-/// local name than `local`, or if the payload does not contain `start`.
+/// Returns the text that follows `start` in the payload of `message`, such as the value of an
+/// attribute. Returns `None` if the message is not from the core, if the local name of its payload
+/// is not `local`, or if the payload does not contain `start`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

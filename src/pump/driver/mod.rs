@@ -1,9 +1,9 @@
-//! The driver: one OS thread that takes events, lets the core process them, makes the
-//! records durable, and only then performs the effects.
+//! The driver: one OS thread that takes events, lets the core process them, makes the records
+//! durable, and only then performs the effects.
 //!
-//! The driver processes and commits all events that are ready together, so that one disk write
-//! serves them all. While the disk is full, the driver refuses new submissions. As soon as there is
-//! space, it writes the records of the steps that it has already processed, and then performs their
+//! All events that are ready are processed and committed together, so that one disk write serves
+//! them all. While the disk is full, the driver refuses new submissions. As soon as there is space,
+//! it writes the records of the steps that it has already processed, and then performs their
 //! effects.
 
 mod alarm_queue;
@@ -76,17 +76,18 @@ pub(super) enum PumpCommand {
     Operate(Box<handle::OperatorRequest>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<call_waits::ModelReport>),
-    /// Handles the deadlines that have passed. The pump queues this command when a deadline passes,
-    /// behind all commands that are already in the inbox.
+    /// Handles the deadlines that have passed. The pump sends itself this command when a deadline
+    /// passes, so that it first processes everything that is already in the inbox.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
-    /// Makes the pump refuse new submissions. The pump responds when no delivery is in flight.
+    /// Makes the pump refuse new submissions. Once no delivery is in flight, the pump responds
+    /// through `done`.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
-    /// Replaces the config. The pump closes the current batch with this command, and replaces the
-    /// config after the batch.
+    /// Replaces the config. The command is the last of its batch, and the pump replaces the config
+    /// after the batch.
     Reload(Box<reload::Reload>),
     /// Stops the pump at once.
     Stop,
@@ -101,8 +102,8 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
-    /// The gate that clients and hosts share. They validate payloads with this gate on their own
-    /// OS threads, before they send the payloads to the pump.
+    /// The gate that clients and hosts use on their own OS threads. They check payloads there
+    /// before they send them to the pump.
     gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts that got deliveries since their last flush.
@@ -113,9 +114,8 @@ pub struct Pump {
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel on which the pump orders searches for recorded results. Each search looks in the
-    /// source of a fork, which is the thread from which the fork was made. `None` for a pump that
-    /// serves no forks.
+    /// Channel for requests to search the source of a fork for the recorded result of a call. The
+    /// source is the thread from which the fork was made. `None` for a pump that serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -129,20 +129,18 @@ pub struct Pump {
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
-    /// Position of the last durable record. The channel is a watch channel and holds only the
-    /// latest position, so a slow reader delays nothing. A reader may miss intermediate positions,
-    /// but needs only the latest.
+    /// Position of the last durable record. Readers of the channel see only the latest position, so
+    /// a slow reader delays nothing.
     recorded: tokio::sync::watch::Sender<Position>,
     proof: LeadershipProof,
     metrics: MetricsRecorder,
     /// Inputs of the model calls in the present batch, such as system prompts. The pump stores them
     /// before the records of the batch.
     inputs: Vec<String>,
-    /// Digests of model inputs that were stored recently, so that the pump does not store them
-    /// again.
+    /// Digests of recently stored model inputs, which the pump does not store a second time.
     kept: HashSet<Digest>,
-    /// Digests of the config's documents, such as the config file and the schemas. The journal
-    /// stores these documents, and the boot record lists the digests. Empty after the boot.
+    /// Digests of the config's documents, such as the config file and the schemas, for the boot
+    /// record. The documents are stored in the journal. Empty after the boot.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
     /// a test case gets the same ids.
@@ -204,17 +202,16 @@ impl Pump {
         }
     }
 
-    /// Sets the digests of the config's documents for the boot record, which lists them. The
-    /// journal must already contain the documents.
+    /// Sets the digests of the config's documents, which the boot record lists. The journal must
+    /// already contain the documents.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
     }
 
-    /// Sets the channel on which the pump orders searches for recorded results. Each search looks
-    /// in the source of a fork, which is the thread from which the fork was made, for the result of
-    /// one of the fork's calls.
+    /// Sets the channel on which the pump requests searches for recorded results. Each search looks
+    /// for the result of one of a fork's calls in the source of the fork.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }
@@ -273,8 +270,8 @@ impl Pump {
         self.hosts.insert(listener, host);
     }
 
-    /// Runs until the pump is stopped. Returns an error if the disk fails or if another pump takes
-    /// over.
+    /// Runs until the pump is stopped. Returns an error if the journal fails for good, or if
+    /// another pump takes over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let journal = if self.has_same_ids { SAME_IDS } else { self.journal.id() };
         let epoch = self.journal.epoch();
@@ -487,10 +484,9 @@ impl Pump {
 }
 
 impl Pump {
-    /// Hands a delivery over to the host of its listener. If the delivery contains a redacted
-    /// payload that the listener needs, gives the delivery to no host and fails the attempt,
-    /// because no host may act on an incomplete delivery. An agent needs only the first payload of
-    /// the call and the new payloads.
+    /// Hands a delivery over to the host of its listener. If a payload that the listener needs is
+    /// redacted, fails the attempt instead, because no host may act on an incomplete delivery. An
+    /// agent needs only the first payload of the call and the new payloads.
     fn hand_over(&mut self, delivery: Delivery) {
         let contract = self.gate.contracts.get(&delivery.listener);
         let is_for_agent = contract.is_some_and(Contract::spends);
@@ -507,8 +503,8 @@ impl Pump {
         }
     }
 
-    /// Starts a search on another OS thread. The search looks in the source of a fork for the
-    /// recorded result of a call.
+    /// Orders a search for the recorded result of a call in the source of a fork. The search runs
+    /// on another OS thread.
     fn recall(&self, order: RecallOrder) {
         let Some(recalls) = &self.recalls else {
             return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");

@@ -1,6 +1,6 @@
-//! Clock of the pump: it follows the system's time, but never goes back and always advances. The
-//! clock also measures uncounted time: time in which the pump did not run, and time by which the
-//! system's clock was set forward. In test cases of workflows the clock is frozen, and only the
+//! Clock of the pump. It follows the system's time, but never goes back and always advances. It
+//! also measures the time that must not count for deadlines: while the pump did not run, and when
+//! the system's clock was set forward. In test cases of workflows the clock is frozen, and only the
 //! test case advances it.
 
 use std::time::{Duration, Instant};
@@ -37,8 +37,7 @@ impl ClockReading {
 }
 
 impl PumpClock {
-    /// Starts the clock; `last` is the time of the latest record. No later record may have an
-    /// earlier time.
+    /// Starts the clock at the system's time, but not before `last`, the time of the latest record.
     pub fn start(last: Time) -> Self {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
@@ -68,8 +67,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Advances a frozen clock to `at`. The skipped time counts for deadlines. Does nothing if `at`
-    /// is not later than the time of the clock, or if the clock is not frozen.
+    /// Advances a frozen clock to `at`, if `at` is later than its time. The skipped time counts for
+    /// deadlines. Does nothing if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;
@@ -99,17 +98,17 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Excludes the time since `since` from all deadlines. The pump calls this function when the
-    /// journal accepts records again after the disk was full or the server was unreachable. The
-    /// pump processed no input during that time.
+    /// Excludes the time since `since` from all deadlines, because the pump processed no input. The
+    /// pump calls this function when the journal accepts records again, after the disk was full or
+    /// the server was unreachable.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the uncounted time that the clock has measured since the previous call of this
-    /// function. The pump extends all deadlines by this time. Returns `None` if the time is shorter
+    /// Returns the time that must not count for deadlines, as measured since the previous call of
+    /// this function. The pump extends all deadlines by it. Returns `None` if the time is shorter
     /// than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);

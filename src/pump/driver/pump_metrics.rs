@@ -33,7 +33,8 @@ pub struct PumpMetrics {
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
     /// Time of the last checkpoint that this run of the pump signed, in microseconds since 1970.
-    /// Before the first checkpoint, the time of the run's first record. Before the first record, 0.
+    /// Before the first checkpoint, the time of the run's first record; 0 if there is no record
+    /// yet.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
@@ -71,8 +72,8 @@ impl ListenerMetrics {
     }
 }
 
-/// Phase of a pump's life: whether the pump has started, drains or has ended. `waits_for` is the
-/// obstacle that prevents the pump from writing records, if there is one.
+/// Phase of a pump's life: it has started, it drains, or it has ended. `waits_for` is the obstacle
+/// that keeps the pump from writing records, if there is one.
 #[derive(Debug, Default)]
 struct PumpPhase {
     begun: AtomicBool,
@@ -124,10 +125,10 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the bounds of the records that are not verified yet: first the upper bound, then the
-    /// lower bound. The upper bound is the first record that the pump itself verified at its start.
-    /// The lower bound is the last record that the background proof has verified so far. Returns
-    /// `None` if all records are verified.
+    /// Returns the bounds of the records that are not verified yet, or `None` if all are verified.
+    /// The first is the upper bound: the first record that the pump itself verified at its start.
+    /// The second is the lower bound: the last record that the background proof has verified so
+    /// far.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -194,8 +195,8 @@ impl PumpMetrics {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Records whether the journal accepts records. `error` states why the journal accepts no
-    /// records. It is `None` if the journal accepts records.
+    /// Records whether the journal accepts records. `error` is the reason why it does not, or
+    /// `None` if it does.
     pub(super) fn set_obstacle(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,
@@ -398,7 +399,7 @@ impl PumpMetrics {
     }
 }
 
-/// Writes one sample for each of `words`, the possible values of the label `label`.
+/// Writes one sample for each possible value of the label `label`. `words` contains these values.
 fn each<'w, const N: usize>(
     mut family: MetricFamily<'_>,
     label: &'static str,

@@ -17,20 +17,21 @@ use crate::limits;
 use crate::thread::{Call, CallPreview, Hold, Tree};
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers a waiter for the completion of the call, if the call has not completed yet.
+    /// Registers `completion` to get the completion of the call. `is_open` gets false if the call
+    /// has already completed.
     Completion {
         thread: ThreadId,
         call: CallId,
         is_open: oneshot::Sender<bool>,
         completion: CompletionSender,
     },
-    /// Requests the thread of a held call. `message` is the message that opened the call. The
-    /// answer is `None` if no such call is held.
+    /// Requests the thread of a held call; the answer is `None` if the call is not held. `message`
+    /// is the message that opened the call.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Requests the ids of all held calls.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Requests the held calls among `calls`. The answer contains, for each of them, the message
-    /// that opened the call, and the reason for the hold.
+    /// Requests the held calls among `calls`. The answer contains the message that opened each of
+    /// these calls, and the reason for its hold.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Requests the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -42,12 +43,13 @@ pub(in crate::pump) enum PumpQuery {
     StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
     /// Registers a client that watches the waiting calls of a thread's tree.
     Watch { thread: ThreadId, waits: WaitSender, answer: oneshot::Sender<()> },
-    /// Requests whether a thread's tree has no open call.
+    /// Requests whether a thread's tree is free of open calls.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Requests the deliveries in flight, and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
-    /// Advances a frozen clock to the next alarm or deadline. Does nothing if the pump has written
-    /// a record since the caller read `next`, the position of the next record.
+    /// Advances a frozen clock to the next alarm or deadline. `next` is the position of the next
+    /// record, as the caller has read it. Does nothing if the pump has written a record in the
+    /// meantime.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
@@ -70,7 +72,7 @@ impl PumpQuery {
     }
 }
 
-/// A delivery that has not ended yet. It may have been withdrawn because nothing waits for its
+/// A delivery that has not ended yet. It may be withdrawn already, because nothing waits for its
 /// result any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
@@ -86,8 +88,8 @@ pub(crate) enum TimePassage {
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
-    /// The clock has not advanced, because the pump has written a record in the meantime. So the
-    /// position `next` in the query is no longer the position of the next record.
+    /// The clock has not advanced, because the pump has written a record since the caller read the
+    /// position of the next record.
     Changed,
     /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,
@@ -100,25 +102,26 @@ pub struct HeldRequest {
     pub hold: Hold,
     /// Deadline after which the hold ends without a decision; `None` if there is no deadline.
     pub until: Option<Time>,
-    /// Reason why the call needs an approval; `None` if it is held for another reason.
+    /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
+    /// for an answer.
     pub why: Option<&'static str>,
-    /// The preview of the call; `None` if no preview was requested.
+    /// The preview of the call; `None` if the listener gives no preview of this call.
     pub preview: Option<HeldPreview>,
 }
 
 /// The state of the preview of a held call.
 #[derive(Debug, Clone)]
 pub enum HeldPreview {
-    /// The preview was requested, and its deadline has not passed.
+    /// The listener has still to give the preview.
     Requested,
-    /// The preview came, and this note contains it.
+    /// The preview is recorded in this note.
     Recorded(Arc<Message>),
     /// No preview came. The text states the reason.
     Missing(String),
 }
 
-/// The held calls of a pump. They are read in batches, so that the pump does not stand still while
-/// it reads a million held calls. A call that is no longer held when its batch is read is left out.
+/// The held calls of a pump, read in batches: otherwise the pump would stand still while it reads a
+/// million held calls. Leaves out calls that are no longer held when their batch is read.
 pub struct HeldCalls {
     pump: Handle,
     ids: std::vec::IntoIter<CallId>,
@@ -148,7 +151,7 @@ impl HeldCalls {
 
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed. Then the journal contains the result of the call, if it has a result.
+    /// completed. The result of the call, if there is one, is then in the journal.
     pub async fn completion(
         &self,
         thread: ThreadId,
@@ -173,8 +176,8 @@ impl Handle {
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
-    /// Returns a list with one held call. `message` is the message that opened the call. The list
-    /// is empty if this pump holds no such call.
+    /// Returns a list that contains the call opened by `message`, if this pump holds it. Otherwise
+    /// the list is empty.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
         let calls = vec![CallId(message)];
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
@@ -198,20 +201,19 @@ impl Handle {
         self.query(|answer| PumpQuery::StalledCalls { thread, answer }).await
     }
 
-    /// Registers a client that watches the waiting calls of a thread's tree. First reports the
-    /// calls of the tree that are held already.
+    /// Registers a client that watches the waiting calls of a thread's tree. Calls that are already
+    /// held are reported at once.
     pub async fn watch(&self, thread: ThreadId, waits: WaitSender) -> Result<(), PumpStopped> {
         self.query(|answer| PumpQuery::Watch { thread, waits, answer }).await
     }
 
-    /// Whether a thread's tree has no open call.
+    /// Whether a thread's tree is free of open calls.
     pub async fn is_at_rest(&self, thread: ThreadId) -> Result<bool, PumpStopped> {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
     }
 
-    /// Returns the deliveries in flight, and the position of the next record. If there are no
-    /// deliveries in flight, the state of the pump can change only through the passage of time or
-    /// through a request.
+    /// Returns the deliveries in flight, and the position of the next record. Without deliveries in
+    /// flight, the state of the pump changes only by the passage of time or by a request.
     pub(crate) async fn deliveries_in_flight(
         &self,
     ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
@@ -219,8 +221,8 @@ impl Handle {
     }
 
     /// Advances the pump's frozen clock to its next alarm or deadline, for test cases of workflows.
-    /// `next` is the position of the next record, as the caller knows it. Does nothing if the pump
-    /// has written a record since, or if the clock is not frozen.
+    /// `next` is the position of the next record, as the caller has read it. Does nothing if the
+    /// clock is not frozen, or if the pump has written a record in the meantime.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
@@ -352,7 +354,7 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns the requests of those `calls` that are held. Does not bring trees back to memory.
+    /// Returns the requests of the held calls among `calls`. Does not bring trees back to memory.
     fn held_requests(&self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
         let mut held = Vec::new();
         for call in calls {
@@ -391,8 +393,8 @@ impl Pump {
     }
 }
 
-/// Returns the report of a held call to a client that watches the call's tree; `None` if the call
-/// is not held.
+/// Returns the report of a held call for clients that watch its tree; `None` if the call is not
+/// held.
 fn held_wait(call: &Call) -> Option<CallWait> {
     let reason = CallWaitReason::Held(call.held?.hold);
     let thread = call.thread.clone();

@@ -1,8 +1,8 @@
-//! Replaces the config of a running pump between two batches of commands. A config consists of the
-//! gate, the hosts, and the config of the core.
+//! Replaces the config of a running pump between two batches of commands: the gate, the hosts, and
+//! the config of the core.
 //!
-//! Ordering rule: the pump replaces the config after it has performed the effects of all earlier
-//! steps with the earlier hosts. All later steps use the new gate and the new hosts.
+//! Ordering rule: the pump first performs the effects of all earlier steps with the earlier hosts,
+//! and then replaces the config. All later steps use the new gate and the new hosts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::pump::core::{
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Map, OperatorAction};
 
-/// Callback that receives each host that is no longer used, after its last delivery has ended.
+/// Callback that gets each replaced host after the host's last delivery has ended.
 pub(crate) type RetireHost = dyn Fn(Arc<dyn Host>) + Send + Sync;
 
 /// Everything that a pump needs in order to put another config in force.
@@ -31,19 +31,18 @@ pub(crate) struct ConfigExchange {
     pub action: OperatorAction,
     pub core: CoreConfig,
     pub gate: Gate,
-    /// Documents of the new config, such as the config file and the schemas. The journal stores
-    /// them, as it stores the documents of the config at each start.
+    /// Documents of the new config, such as the config file and the schemas, which the journal
+    /// stores.
     pub texts: Vec<String>,
     /// All hosts of the new config, including the hosts that stay from the earlier config.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
-    /// Callback that runs between the last delivery under the earlier config and the first delivery
-    /// under the new config.
+    /// Callback that runs before the first delivery under the new config, and after the last one
+    /// under the earlier config.
     pub switch: Box<dyn FnOnce() + Send>,
 }
 
-/// A request to replace the config, and the channel to the caller that waits until the reload is
-/// durable.
+/// A request to replace the config, with a channel that reports that the reload is durable.
 pub(in crate::pump) struct Reload {
     exchange: ConfigExchange,
     done: oneshot::Sender<OperatorRuling>,
@@ -69,7 +68,7 @@ impl Handle {
 
 impl Pump {
     /// Carries out the reload that was requested in this batch, if there is one. A pump that drains
-    /// or stops ignores the request, because the next start reads the config anyway.
+    /// or stops ignores the request, because its next start reads the config anyway.
     pub(super) fn reload_if_requested(&mut self) -> Result<(), Error> {
         let Some(reload) = self.reload.take() else { return Ok(()) };
         if self.core.is_draining() || self.waiters.is_stopping() {
@@ -138,7 +137,8 @@ impl Pump {
         }
     }
 
-    /// Calls `retire` for each replaced host whose deliveries have all ended, and forgets the host.
+    /// Calls `retire` for each replaced host whose deliveries have all ended, and removes the host
+    /// from the list.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
@@ -166,10 +166,10 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks the payloads of an event again, because a payload may have passed the gate just
-    /// before a reload. After the first reload, must be called for every event. For an answer to an
-    /// attempt, the gate under which the attempt was handed over makes the check. For all other
-    /// payloads, the gate in force makes the check.
+    /// Checks the payloads of an event again. Must be called for every event after the first
+    /// reload, because a payload may have passed the gate just before a reload. The answer to an
+    /// attempt is checked by the gate under which the attempt was handed over. All other payloads
+    /// are checked by the gate in force.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
@@ -222,7 +222,7 @@ impl Pump {
     }
 
     /// Checks a submission again if a reload has happened since its first check. `generation` is
-    /// the generation of the gate that made the first check.
+    /// the number of reloads at that check.
     pub(super) fn recheck_submission(&self, submission: &mut Submission, generation: u64) {
         if !self.has_reloaded || generation == self.gates.generation() {
             return;

@@ -1,24 +1,24 @@
-//! The gate with which hosts and clients check payloads on their own OS threads. A
-//! reload replaces the gate.
+//! The gate with which hosts and clients check payloads on their own OS threads. A reload replaces
+//! it.
 //!
-//! A payload may be checked just before a reload and processed after it. The pump checks such a
-//! payload again, so that every record is decided with the config in force at its position.
+//! The pump checks a payload again if a reload has happened since the first check. So every record
+//! is decided with the config that is in force at its position.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::ids::{Attempt, CallId};
 use crate::pump::gate::{EarlierGates, Gate};
 
-/// The gate in force, and the gates of attempts that were handed over before the last reload. Cheap
-/// to clone.
+/// The gate in force, and the earlier gates that still check the answers to attempts in flight.
+/// Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    /// The gate in force. It is shared, so that a host or client that checks a payload can keep the
-    /// gate while a reload replaces it.
+    /// The gate in force. It is an `Arc`, so that a check can finish with this gate while a reload
+    /// replaces it.
     current: Arc<Gate>,
     earlier: EarlierGates,
 }
@@ -41,8 +41,8 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// Returns the gate that checks the answer to an attempt. This is an earlier gate if a reload
-    /// has happened since the attempt was handed over, and otherwise the gate in force.
+    /// Returns the gate that checks the answer to an attempt. This is the gate in force, unless a
+    /// reload has happened since the attempt was handed over.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {
@@ -51,8 +51,8 @@ impl SharedGate {
         }
     }
 
-    /// Puts another gate in force. For attempts in flight, keeps the gates under which the attempts
-    /// were handed over, because these gates still check the answers to the attempts.
+    /// Puts another gate in force. Keeps for each attempt in flight the gate under which it was
+    /// handed over, because that gate still checks the answer to the attempt.
     pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = Arc::clone(&gates.current);
@@ -61,8 +61,9 @@ impl SharedGate {
         gates.generation += 1;
     }
 
-    /// Removes and returns the earlier gate that was kept for an attempt. The attempt must have
-    /// ended. Returns `None` if the attempt was handed over under the gate in force.
+    /// Removes and returns the earlier gate that was kept for an attempt, which must have ended.
+    /// Returns `None` if no gate was kept, because the attempt was handed over under the gate in
+    /// force.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

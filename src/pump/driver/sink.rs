@@ -35,8 +35,8 @@ pub struct PumpSink {
     live: Arc<LiveChannel>,
 }
 
-/// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped
-/// until the pump has taken the queued heartbeat.
+/// Attempts with a heartbeat in the inbox. Further heartbeats of such an attempt are dropped until
+/// the pump has taken the first one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
@@ -106,9 +106,8 @@ impl PumpSink {
     }
 }
 
-/// Checks the note that a model turn adds to the record. The gate checks this note like a payload
-/// of the core. The note must also name the agent `listener` and the call `call`, and must state
-/// the token counts of the turn.
+/// Checks the note that a model turn adds to the record. It must be a valid payload of the core,
+/// must name the agent `listener` and the call `call`, and must state the token counts of the turn.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,
@@ -131,9 +130,8 @@ fn note_of(
     }
 }
 
-/// Guard for the check of an attempt's answer. If the gate panics during the check, the guard ends
-/// the attempt. Nothing else would end it, because the arrival of the answer may already have
-/// disarmed the deadline.
+/// Guard that ends an attempt if the gate panics while it checks the attempt's answer. Nothing else
+/// would end the attempt, because its deadline may no longer fire once the answer has arrived.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,
@@ -162,8 +160,8 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     })
 }
 
-/// Checks that a turn's note states the same token counts as the turn itself. The turn's counts are
-/// charged to budgets, so the note must account for them.
+/// Checks that a turn's note states the token counts of the turn. These counts are charged to
+/// budgets, so the recorded note must account for them.
 fn check_token_counts(turn: &Turn) -> Result<(), String> {
     let head = Element::head(&turn.note);
     let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");

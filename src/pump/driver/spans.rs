@@ -75,8 +75,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the spans of the deliveries that end in this record. Must be called after the errors of
-    /// the record's refusals were added to these spans, because an ended span is exported.
+    /// Ends the spans of the deliveries that end in this record. The refusals in the record must
+    /// have been added to these spans before, because an ended span is exported.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));
@@ -191,9 +191,9 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery, if the span has not ended yet. `error` is `None` if the
-    /// listener answered. If the listener's answer was refused, the span already has an error, and
-    /// keeps this error.
+    /// Ends the span of a delivery. Does nothing if the span has already ended. `error` is `None`
+    /// if the listener answered. An error that the span already has, from a refused answer, is
+    /// kept.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -214,9 +214,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission. The span belongs to `given`, the client's trace. If
-/// the client gave no trace, the span belongs to `begun`, the trace that an accepted submission
-/// would have begun.
+/// Exports the span of a refused submission. It belongs to `given`, the trace of the client. If the
+/// client gave none, it belongs to `begun`, the new trace that was made for the submission.
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
@@ -245,8 +244,8 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Returns the error code of a failed call: the code in the system payload that `record` sends to
-/// the opener of the call. Returns `None` if `record` sends no such payload.
+/// Returns the error code of a failed call, from the system payload that `record` sends to the
+/// opener of the call. Returns `None` if `record` sends none.
 fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

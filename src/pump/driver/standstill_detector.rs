@@ -1,21 +1,19 @@
-//! Detects standstills of the process. An OS thread of its own ticks. A gap between
-//! two ticks is time in which no OS thread of the process ran, for example after
-//! `SIGSTOP` or on an overloaded machine. A pump that is busy or waits for a slow disk leaves no
-//! gap.
+//! Detects standstills of the process. An OS thread wakes at a fixed interval. If it wakes too
+//! late, no OS thread of the process ran in the meantime, for example after `SIGSTOP` or on an
+//! overloaded machine. A pump that is busy, or that waits for a slow disk, does not delay this
+//! thread.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Handle of the OS thread that ticks to detect standstills. Dropping the handle ends
-/// that thread.
+/// Handle of the OS thread that detects standstills. The thread ends after the handle is dropped.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {
     latest: Instant,
-    /// Total duration of the gaps between ticks since the last call of
-    /// [`StandstillDetector::take`].
+    /// Total duration of the standstills since the last call of [`StandstillDetector::take`].
     stood: Duration,
 }
 

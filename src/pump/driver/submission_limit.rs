@@ -1,9 +1,8 @@
 //! Limits the requests that wait for the pump, so that a busy client does not delay other clients.
-//! Each client has a limit for its submissions to each thread, and a limit for its submissions to
-//! new threads. Submissions under the same limit proceed in their order of arrival. The pump's
-//! inbox has its own limit.
+//! Each client may have only a limited number of submissions to each thread, and to new threads, at
+//! a time. The pump's inbox has its own limit.
 //!
-//! This module must not know which threads exist. So submissions to unknown threads wait, too.
+//! This module does not know which threads exist. So submissions to unknown threads wait, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +21,8 @@ enum Destination {
     NewThread,
 }
 
-/// The semaphores of all queues with submissions. A queue contains the submissions of one client to
-/// one destination.
+/// The semaphores that limit submissions. There is one for each client and destination that have
+/// submissions at present.
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
@@ -46,7 +45,7 @@ impl InboxBound {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Takes a permit of the inbox. If the inbox is full, waits until it has room. Used for
+    /// Takes a permit of the inbox. If the inbox is full, waits until there is room. Used for
     /// requests that must not be refused as `busy`. Returns `None` only if the semaphore was
     /// closed.
     pub async fn permit(&self) -> Option<InboxPermit> {
@@ -54,7 +53,8 @@ impl InboxBound {
     }
 }
 
-/// Permit of a submission. Dropping the permit admits the next submission of the same queue.
+/// Permit of a submission. When it is dropped, the next submission of the same client to the same
+/// destination may proceed.
 pub(super) struct SubmissionPermit {
     limiter: SubmissionLimiter,
     key: QueueKey,

@@ -1,6 +1,5 @@
-//! Callers and clients that wait for something from the pump: callers that wait for receipts or
-//! results, and clients that watch which calls of a tree wait. Also records that a caller has
-//! requested a stop.
+//! Callers that wait for receipts, results or rulings of the pump, and clients that watch which
+//! calls of a tree wait. Also records that a caller has requested a stop.
 
 use std::collections::VecDeque;
 
@@ -21,16 +20,15 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters at which the next clean-up takes place. A clean-up removes the
-    /// waiters of clients that have left.
+    /// Number of calls with waiters at which the waiters of clients that have left are next
+    /// removed.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<OperatorRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch which calls of their tree wait.
     pub watchers: Watchers,
-    /// Commands that arrived while the journal accepted no records. As soon as the journal accepts
-    /// records again, these commands are handled in their order of arrival, before any other
-    /// command.
+    /// Commands that arrived while the journal accepted no records. Once it accepts records, they
+    /// are handled in their order of arrival, before any other command.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -43,9 +41,9 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Converts a command to its event, and registers the caller that waits for the result. Also
-    /// frees the command's place in the inbox. A command such as a stop has no event and takes
-    /// effect at once: for such a command, returns `None`.
+    /// Converts a command to its event, and registers the caller that waits for the result. Returns
+    /// `None` for a command without an event, such as a stop, which takes effect at once. Frees the
+    /// place of the command in the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
@@ -155,8 +153,8 @@ impl Waiters {
         }
     }
 
-    /// Registers a waiter for the completion of a call. Must be called before the effect that
-    /// reports the completion is performed.
+    /// Registers a waiter for the completion of a call. Must be called before the pump performs the
+    /// effect that reports the completion.
     pub fn await_completion(&mut self, call: CallId, waiter: CompletionSender) {
         if self.completions.len() >= self.sweep_at {
             self.sweep();

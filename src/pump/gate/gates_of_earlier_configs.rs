@@ -1,5 +1,5 @@
 //! The gates of attempts that were in flight when another config came into force. The answer to
-//! each attempt is checked with the schemas that were in force when the attempt was handed over.
+//! such an attempt is checked with the schemas that were in force when it was handed over.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use super::Gate;
 use crate::contract::Contracts;
 use crate::ids::{Attempt, CallId};
 
-/// Gates of attempts that were handed over under an earlier config.
+/// Gates of attempts that were handed over under a config that is no longer in force.
 #[derive(Clone, Default)]
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps a gate for each attempt in `in_flight` when another config comes into force. If an
-    /// attempt already has an earlier gate, the attempt keeps this gate. Otherwise the attempt gets
-    /// `before`, the gate that was in force until now. All kept gates are restricted to `current`,
-    /// the contracts of the new config. Drops the gates of ended attempts.
+    /// Keeps a gate for each attempt in `in_flight` when another config comes into force. An
+    /// attempt that already has an earlier gate keeps it. Any other attempt gets `before`, the gate
+    /// that was in force until now. All these gates are restricted to `current`, the contracts of
+    /// the new config. Drops the gates of ended attempts.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -71,20 +71,20 @@ impl PrimitiveAttributes<'_> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// Returns the value of an attribute or a child element, as written; `None` if there is no
-    /// value with this name.
+    /// Returns the value of the attribute or child element with this name, as written; `None` if
+    /// there is none.
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
-    /// Returns the value of an attribute or a child element, without the white space that schemas
-    /// allow around numbers and tokens. Returns `None` if there is no value with this name.
+    /// Returns the value of the attribute or child element with this name; `None` if there is none.
+    /// Removes the white space that schemas allow around numbers and tokens.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
     }
 
-    /// Returns the boolean value of an attribute or a child element; false if there is no value
-    /// with this name.
+    /// Returns the boolean value of the attribute or child element with this name; false if there
+    /// is none.
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.token(name) {
             None | Some("false" | "0") => Ok(false),

@@ -1,4 +1,4 @@
-//! The submitted text, and refusals that point to places in that text.
+//! The submitted text, and refusals that state places in this text.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
-/// Codes of findings for a text that is not XML. Normally, the gate's own scan refuses such a text,
-/// and libxml2 never reads it. If only libxml2 finds the defect, it reports a finding with one of
-/// these codes, and the text is refused as not well-formed.
+/// Codes of libxml2's findings for a text that is not XML. The text is then refused as not
+/// well-formed. This is rare, because the gate's own scan normally refuses such a text before
+/// libxml2 reads it.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
 /// The submitted text, and the element in it that the gate checks. Refusals refer to the whole
@@ -20,7 +20,7 @@ pub(super) struct SubmittedText<'a> {
     /// Start of the checked element in the text. The checked element is the root element, or the
     /// payload inside a primitive.
     pub base: TextLocation,
-    /// Bytes of the checked element that are not in the submitted text: the gate has added the
+    /// Range of the checked element that is not in the submitted text. The gate has added there the
     /// namespace declarations that the element inherits from its parent element.
     pub added: Range<usize>,
 }
@@ -30,8 +30,8 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// Makes a refusal from findings. The refusal's location is the location of the first finding.
-    /// The message states the locations of all further findings.
+    /// Makes a refusal from findings. It has the location of the first finding, and its message
+    /// states the locations of all others.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { RefusalRule::NotWellFormed } else { RefusalRule::SchemaInvalid };
@@ -67,9 +67,8 @@ impl SubmittedText<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// Returns this submission with `nested` as the checked element. `nested` is the payload inside
-    /// a primitive such as `spawn-thread`. Refusals still state locations in the whole submitted
-    /// text.
+    /// Returns this submission with `nested` as the checked element, which is the payload inside a
+    /// primitive such as `spawn-thread`. Refusals still state places in the whole submitted text.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

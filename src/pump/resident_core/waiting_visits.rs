@@ -1,5 +1,5 @@
-//! Visits trees outside memory whose open calls wait for persons or timers. Steps that concern all
-//! trees need such visits, and so do queries.
+//! Visits trees outside memory whose open calls wait for persons or timers. Queries need such
+//! visits, and so do steps that concern all trees.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact`, which concerns all trees with open calls, to those of them that are outside
-    /// memory. Adds the effects on these trees to `step`, the step that recorded the fact. In a
-    /// replay, `step` is `None`, because a replay has no effects. Brings back a bounded number of
-    /// trees at a time, and lets them leave memory again.
+    /// Applies `fact`, which concerns all trees with open calls, to the trees outside memory. Adds
+    /// its effects on them to `step`, the step that recorded the fact. `step` is `None` in a
+    /// replay, which has no effects. Brings back a bounded number of trees at a time, and lets them
+    /// leave memory again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,
@@ -40,9 +40,9 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Lets the trees `roots` leave memory again after a visit. `is_changed` states that the visit
-    /// has changed the trees, so that their texts in the working file must be written again. A tree
-    /// stays in memory if it may not leave, or if its text cannot be written.
+    /// Lets trees leave memory again after a visit. If the visit has changed them (`is_changed`),
+    /// first writes their new texts to the working file. A tree stays in memory if it may not
+    /// leave, or if its text cannot be written.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();
@@ -62,9 +62,8 @@ impl ResidentCore {
         staying.iter().for_each(|root| self.note_rest(root, &[]));
     }
 
-    /// Brings back each tree outside memory in which a call awaits a preview. A call awaits a
-    /// preview if it is held for an approval and has no preview yet, and if its listener gives
-    /// previews.
+    /// Brings back each tree outside memory in which a call awaits a preview. Such a call is held
+    /// for an approval and has no preview yet, and its listener declares previews in `contracts`.
     pub(super) fn recall_awaiting_previews(&mut self, contracts: &Contracts) -> Result<(), Error> {
         let mut awaiting = BTreeSet::new();
         self.visit_calls_outside(|call| {
@@ -89,8 +88,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Returns an open call without bringing the tree of the call back to memory. Returns `None` if
-    /// the call is not open.
+    /// Returns an open call, or `None` if the call is not open. Does not bring the tree of the call
+    /// back to memory.
     pub fn open_call(&self, id: CallId) -> Result<Option<Cow<'_, Call>>, Error> {
         let state = self.core.state();
         let Some(root) = state.calls.get(&id) else { return Ok(None) };

@@ -6,9 +6,8 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for a type that is still unknown, because the example has shown only `null` or an
-/// empty list so far. A later value in the example replaces the placeholder by the type of this
-/// value.
+/// Placeholder for the type of a value for which the example has shown only `null` or an empty list
+/// so far. The type of a later value in the example replaces the placeholder.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a generated schema may contain.
@@ -89,8 +88,8 @@ impl ElementDeclaration {
     }
 
     /// Permits the children of an element in any order and number if more than `OPTIONAL_MAX` of
-    /// them are optional. A schema with a fixed order of so many optional children would take too
-    /// long to compile. Treats all elements inside the element in the same way.
+    /// them are optional. A fixed order of so many optional children would take too long to
+    /// compile. Does the same for all elements inside the element.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -105,9 +104,8 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes the given facets from the element and from all elements inside it. The caller does
-    /// this if the schema does not compile with these facets. Returns whether any facet was
-    /// removed.
+    /// Removes the given facets from the element and from all elements inside it, because the
+    /// schema does not compile with them. Returns whether any facet was removed.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {

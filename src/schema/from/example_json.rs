@@ -22,7 +22,7 @@ pub(super) fn read(
     Ok(if is_list { with_items(declared) } else { declared })
 }
 
-/// Wraps a list in an element. This element contains a child `item` for each item of the list.
+/// Wraps a list in an element that contains a child `item` for each item of the list.
 fn with_items(list: ElementDeclaration) -> ElementDeclaration {
     let name = list.name.clone();
     let child = ElementDeclaration { name: "item".to_owned(), ..list };
@@ -34,7 +34,7 @@ fn unknown() -> ContentType {
     ContentType::Value(ValueType::plain(UNKNOWN))
 }
 
-/// Declares values as text where the example does not show their type.
+/// Declares a value as text if the example does not show its type.
 fn settle(declared: &mut ElementDeclaration, path: &str, losses: &mut Losses) {
     match &mut declared.of {
         ContentType::Value(of) if of.base == UNKNOWN => {
@@ -96,8 +96,8 @@ fn element(
     Ok(ElementDeclaration::new(name, of))
 }
 
-/// Declares a list as an element that occurs once for each item. The declaration of the element
-/// permits every item of the example.
+/// Declares a list as an element that occurs once for each item. Every item of the example fits the
+/// declaration.
 fn list(
     name: String,
     items: &[Json],

@@ -108,8 +108,8 @@ fn attributes_of(
 }
 
 /// Merges two declarations of the same element, for example from two places in the example. The
-/// result accepts every element that one of the two declarations accepts, with one exception: if
-/// only one of them permits text, the result permits no text, and this is recorded as a loss.
+/// result accepts every element that one of them accepts, with one exception: if only one of them
+/// permits text, the result permits no text, and a loss is recorded.
 pub(super) fn merge(
     one: ElementDeclaration,
     other: ElementDeclaration,
@@ -144,10 +144,9 @@ pub(super) fn merge(
     }
 }
 
-/// Merges two declarations of the same element. The first declaration has the attributes and
-/// children `fields`. The second declaration has only a text of the type `of`, so all attributes
-/// and children become optional. If `fields` has no text, the result permits no text either, and
-/// this is recorded as a loss.
+/// Merges two declarations of the same element: one with the attributes and children `fields`, and
+/// one with only a text of the type `of`. All attributes and children become optional. If `fields`
+/// has no text, the result permits no text, and a loss is recorded.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -191,12 +190,12 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names for which a list is searched name by name. For more names, a map is
+/// Maximum number of names that are searched for one by one in a list. For more names, a map is
 /// built.
 const FEW: usize = 8;
 
-/// Returns, for each of `names`, its index in `known`. Builds a map only if there are many names
-/// and they are not in the order of `known`.
+/// Returns the index in `known` for each of `names`; `None` where `known` lacks the name. Builds a
+/// map only if there are many names and their order is not that of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
     let mut next = 0;
@@ -217,8 +216,8 @@ fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Opt
     found
 }
 
-/// Merges two lists of child elements. Returns the merged list, and whether the two lists have
-/// different orders.
+/// Merges two lists of child elements. Returns the merged list, and whether the order of the
+/// children differs between the two lists.
 fn merge_children(
     mut known: Vec<ElementDeclaration>,
     others: Vec<ElementDeclaration>,

@@ -35,8 +35,8 @@ struct JsonSchemaReader<'a> {
     root: &'a Json,
     losses: &'a mut Losses,
     elements: usize,
-    /// Number of values in the enumerations that have been read so far. An enumeration counts again
-    /// for each reference to it.
+    /// Number of values in the enumerations that have been read so far. Each reference to an
+    /// enumeration counts its values once more.
     words: usize,
     /// References that the reader is following at present, the outermost first. A reference that is
     /// already in this list leads back to itself.
@@ -128,7 +128,7 @@ impl JsonSchemaReader<'_> {
     }
 
     /// Resolves a schema: follows its references, merges the schemas of `allOf`, and removes null
-    /// from unions.
+    /// from `anyOf` and `oneOf`.
     fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
         self.elements += 1;
         self.check_size()?;
@@ -199,10 +199,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records the conflicts between two schemas that both apply to one value. If a keyword has one
-    /// value in `part` and a different value in `over`, the conversion keeps the value in `over`,
-    /// and this function records the value in `part` as a loss. `word` is the keyword that contains
-    /// or refers to `part`, such as `allOf`.
+    /// Records a loss for each keyword that has another value in `part` than in `over`. Both
+    /// schemas apply to one value, and the conversion keeps the value in `over`. `word` is the
+    /// keyword that contains or refers to `part`, such as `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -227,9 +226,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Chooses the JSON type that the conversion uses for a schema, and returns the name of this
-    /// type. If the schema permits several types, the conversion uses `string`. Records a loss for
-    /// each keyword of the schema that the chosen type cannot express.
+    /// Returns the name of the JSON type that the conversion uses for a schema. This is `string` if
+    /// the schema permits several types. Records a loss for each keyword that the type cannot
+    /// express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -389,10 +388,9 @@ impl JsonSchemaReader<'_> {
         of
     }
 
-    /// Returns the values that the JSON Schema permits, without null: the value of `const` or, if
-    /// there is no `const`, the values of `enum`. If the schema has both keywords and `enum` lacks
-    /// the value of `const`, returns the values of `enum`, and reports that the XSD does not
-    /// express `const`.
+    /// Returns the values that the JSON Schema permits, without null. These are the value of
+    /// `const` or, without `const`, the values of `enum`. If `enum` lacks the value of `const`,
+    /// returns the values of `enum`, and records `const` as a loss.
     fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
         let listed = keys.get("enum").and_then(Json::as_array);
         let words = match (listed, keys.get("const")) {
@@ -448,9 +446,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the XSD type for strings of the `format` in `keys`. Returns `string` if `keys` has
-    /// no format. If XSD has no type for the format, returns `string` as well, and records the
-    /// format as a loss.
+    /// Returns the XSD type for strings of the `format` in `keys`. Returns `string` if there is no
+    /// format, or if XSD has no type for it. In the second case, also records the format as a loss.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let Some(format) = keys.get("format") else { return "string" };
         match format.as_str() {
@@ -465,8 +462,8 @@ impl JsonSchemaReader<'_> {
     }
 }
 
-/// Removes a keyword and returns its value. Returns `None` if the keyword is missing. Also returns
-/// `None`, and keeps the keyword, if its value does not have the expected JSON type.
+/// Removes a keyword and returns its value. If the value does not have the expected JSON type,
+/// keeps the keyword and returns `None`. Returns `None` if the keyword is missing.
 fn taken<T: ToOwned + ?Sized>(
     keys: &mut Map<String, Json>,
     keyword: &str,
@@ -481,8 +478,8 @@ fn text(name: String) -> ElementDeclaration {
     ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
 }
 
-/// Merges the keywords of two schemas that both apply to one value. If both schemas have a keyword,
-/// the value in `over` is kept, except for `properties` and `required`: their contents are merged.
+/// Merges the keywords of two schemas that both apply to one value. The contents of `properties`
+/// and `required` are merged. Any other keyword that is in both schemas keeps its value in `over`.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {
@@ -514,9 +511,8 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether the conversion treats a value of this JSON Schema as nullable. If the schema has `type`,
-/// null must be among its types. If the schema has no `type`, null must be among the values of
-/// `enum`.
+/// Whether this JSON Schema permits null: null must be among its types or, if it has no `type`,
+/// among the values of `enum`.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),
@@ -540,8 +536,8 @@ fn is_word_of(base: &str, value: &Json) -> bool {
     }
 }
 
-/// Returns all strings that a union permits. Returns `None` unless each part of the union is a
-/// constant string or an enumeration of strings.
+/// Returns all strings that a union permits. Returns `None` if a part of the union is neither a
+/// constant string nor an enumeration of strings.
 fn words_of(parts: &[Json]) -> Option<Json> {
     let mut words = Vec::new();
     for part in parts {
@@ -562,7 +558,7 @@ fn short(value: &Json) -> String {
     if shown.len() < text.len() { format!("{shown}…") } else { shown }
 }
 
-/// Returns the text that a message shows for a value: a string without quotes, or the shortened
+/// Returns the text that stands for a value in a message: a string without quotes, or the shortened
 /// JSON of any other value.
 fn shown(value: &Json) -> String {
     value.as_str().map_or_else(|| short(value), str::to_owned)

@@ -1,8 +1,8 @@
 //! Makes a schema from a JSON Schema or an example payload.
 //!
 //! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
-//! reported as a loss. This module must not know files. It knows the short form in which a config
-//! declares a payload, and nothing else about configs.
+//! reported as a loss. This module must not know files. The only part of configs that it knows is
+//! the short form in which they declare a payload.
 
 mod declaration;
 mod example_json;
@@ -23,14 +23,14 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::scan::{BrokenRule, scan_within};
 
-/// Maximum number of elements that one conversion declares. Without this bound, references could
-/// multiply the elements endlessly.
+/// Maximum number of elements that one conversion declares. References could otherwise multiply the
+/// elements endlessly.
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children of an element for which a schema fixes the order of the
-/// children. The time to compile a fixed order grows with the square of this number. If there are
-/// more optional children, the schema permits the children in any order.
+/// Maximum number of optional children for which a schema fixes the order of an element's children.
+/// The time to compile a fixed order grows with the square of this number. With more optional
+/// children, any order is permitted.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
@@ -49,8 +49,8 @@ pub struct ConvertedSchema {
     /// Name of the payload that the schema declares.
     pub name: String,
     pub xsd: String,
-    /// The payload in the short form that a config can contain, or the reason why it has no short
-    /// form.
+    /// The payload in the short form that a config can contain, or the reason why this is
+    /// impossible.
     pub short: Result<ShortPayload, ConversionError>,
     /// Parts of the source that the XSD does not express, each with its path.
     pub losses: Vec<String>,
@@ -60,7 +60,7 @@ pub struct ConvertedSchema {
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts of the payload that an XSD can express, but the short form of schemas in a config
+    /// Parts of the payload that an XSD can express, but the short form in a config
     /// (`[payloads.NAME]`) cannot.
     pub losses: Vec<String>,
 }
@@ -102,10 +102,9 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text` to a schema. If `text` is JSON, `name` becomes the name of the payload. If
-/// `text` is an example in XML, the payload has the name of the example's root. If `namespace` is
-/// given, the schema uses this namespace. Otherwise it uses the namespace of the XML, or a
-/// generated namespace for JSON.
+/// Converts `text` to a schema. The payload gets the name of the example's root if `text` is XML,
+/// and the name `name` if it is JSON. The schema uses `namespace`. If it is `None`, the schema uses
+/// the namespace of the example's root for XML, and a generated namespace for JSON.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

@@ -72,8 +72,8 @@ struct ClassMember {
     is_set: bool,
 }
 
-/// Converts a character class, given the text after its `[`. Returns the XSD text of the class, and
-/// the number of characters up to and including its `]`. Returns `None` if the class cannot be
+/// Converts a character class to XSD. `chars` is the text after its `[`. Returns the XSD text, and
+/// the number of characters up to and including the `]`. Returns `None` if the class cannot be
 /// converted.
 fn class(chars: &[char]) -> Option<(String, usize)> {
     let mut out = "[".to_owned();
@@ -106,8 +106,8 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
     }
 }
 
-/// Converts the first member of a character class. Returns the member with the number of characters
-/// that it takes in `chars`; `None` if the member cannot be converted.
+/// Converts the first member of a character class. Returns the member, and the number of its
+/// characters in `chars`. Returns `None` if the member cannot be converted.
 fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     let first = *chars.first()?;
     if first == '\\' {
@@ -125,9 +125,9 @@ fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     Some((ClassMember { text, is_set: false }, 1))
 }
 
-/// Converts the escape sequence that consists of a backslash and `letter` to XSD. For `d`, `D`, `w`
-/// and `W`, the result is a character class, and so is valid only outside of other classes. Returns
-/// `None` if the sequence cannot be converted.
+/// Converts the escape sequence of a backslash and `letter` to XSD. Returns `None` if it cannot be
+/// converted. For `d`, `D`, `w` and `W`, the result is a character class, which must not be
+/// inserted into another class.
 fn escape(letter: char) -> Option<String> {
     Some(match letter {
         // In XSD, these sets contain all scripts; in JSON Schema, only ASCII.

@@ -7,8 +7,8 @@ use super::super::short_form::is_element_name;
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, Losses, ShortPayload};
 
-/// Returns the config lines that declare `root` in the short form, with the losses: descriptions of
-/// everything in `root` that the short form cannot express.
+/// Returns the config lines that declare `root` in the short form. The losses describe everything
+/// in `root` that the short form cannot express.
 pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, ConversionError> {
     check_names(root)?;
     let mut losses = Losses::default();
@@ -35,8 +35,8 @@ pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, Convers
     Ok(ShortPayload { text, losses: losses.texts })
 }
 
-/// Refuses an element whose name the short form of schemas in a config (`[payloads.NAME]`) cannot
-/// declare.
+/// Checks that the short form of schemas in a config (`[payloads.NAME]`) can declare the names of
+/// an element and its children.
 fn check_names(element: &ElementDeclaration) -> Result<(), ConversionError> {
     let name = &element.name;
     if !is_element_name(name) {
@@ -51,8 +51,8 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns the children that the short form declares for an element. In the short form, an element
-/// with attributes has no text of its own. Its text becomes a child with the name `text`.
+/// Returns the children that the short form declares for an element. The short form permits no text
+/// beside attributes, so such a text becomes a child with the name `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

@@ -10,8 +10,8 @@ use crate::limits;
 const CHOICES: usize = 12;
 /// Maximum length, in characters, of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum length, in bytes, of one property in a schema that is too long as a whole. Longer
-/// properties are reduced to their types.
+/// Maximum length, in bytes, of each property if the whole schema is too long. Longer properties
+/// are reduced to their types.
 const PROPERTY_BYTES: usize = 512;
 /// Number of bytes that a schema reserves for the comment about left-out parts.
 const COMMENT_BYTES: usize = 512;
@@ -34,12 +34,16 @@ pub fn shorten_doc(doc: &mut String) {
     }
 }
 
-/// Shortens the JSON Schema of an element in steps, until the schema is short enough. First
-/// replaces long enumerations and removes documentation. Then reduces long properties to their
-/// types. Finally removes properties, beginning with the last one: first the optional properties,
-/// then the permitted kinds of list items, then the required properties. `content` is the name of
-/// the property that holds the content of the element, such as the list of its children. This
-/// content property is never removed. Returns the number of removed properties.
+/// Shortens the JSON Schema of an element until it fits. Returns the number of removed properties.
+/// Shortens in this order:
+///
+/// - Replaces long enumerations, and removes documentation.
+/// - Reduces long properties to their types.
+/// - Removes optional properties, then kinds of list items, then required properties, in each case
+///   beginning with the last one.
+///
+/// `content` is the name of the property that holds the content of the element, such as the list of
+/// its children. This property is never removed.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -66,10 +70,9 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of `object`, beginning with the last one, until `excess` is 0. `excess` is
-/// the number of bytes by which the whole schema is too long, and is updated at each removal.
-/// Removes only properties for whose names `may_go` returns true. Returns the number of removed
-/// properties.
+/// Removes properties of `object`, beginning with the last one, until `excess` is 0. Returns the
+/// number of removed properties. `excess` is the number of bytes by which the whole schema is too
+/// long, and is updated at each removal. A property stays if `may_go` returns false for its name.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {
@@ -121,8 +124,8 @@ fn simplify(schema: &mut Json) {
     }
 }
 
-/// Whether a `description` states the form in which a value must be written. All other descriptions
-/// are documentation.
+/// Whether a `description` states the form in which a value must be written. Any other description
+/// is documentation, which may be removed.
 fn states_the_form(description: &Json) -> bool {
     let begins = |text: &str| {
         ["well-formed XML", "with ", "in order, "].iter().any(|start| text.starts_with(start))
@@ -144,9 +147,8 @@ fn replace_choices(object: &mut Map<String, Json>) {
     object.insert("description".to_owned(), Json::String(description));
 }
 
-/// Replaces each property whose schema is longer than `PROPERTY_BYTES` by a schema with only the
-/// type of its value. If a property is a list of child elements, replaces the long properties of
-/// the list's items instead.
+/// Replaces each property with a schema longer than `PROPERTY_BYTES` by the type of its value. If a
+/// property is a list of child elements, replaces the long properties of the list's items instead.
 fn simplify_properties(schema: &mut Json) {
     let Some(properties) = schema.get_mut("properties").and_then(Json::as_object_mut) else {
         return;

@@ -38,9 +38,9 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child has a property of its own, with the name of the child. If `ordered` is set, the
-    /// children are written to the XML in the order of `slots`. The order of the properties in the
-    /// JSON does not matter.
+    /// Each child has a property of its own, with the name of the child. The order of the
+    /// properties in the JSON does not matter. If `ordered` is set, the children are written to the
+    /// XML in the order of `slots`.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
@@ -56,9 +56,9 @@ pub enum PlanContent {
     /// JSON holds the content as a string of XML.
     Markup {
         key: String,
-        /// Whether the schema declares child elements, and none of them has a namespace. If so,
-        /// names without a prefix in the string of XML have no namespace. Otherwise, these names
-        /// have the namespace of the element.
+        /// Whether the schema declares child elements, and none of them has a namespace. Names
+        /// without a prefix in the string of XML then have no namespace. Otherwise they have the
+        /// namespace of the element.
         unqualified: bool,
     },
     /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON
@@ -81,14 +81,13 @@ pub struct ElementPlans<'a> {
     named: HashMap<QName, Rc<PlannedType>>,
 }
 
-/// A type with its plan, which contains the JSON properties, and its outline, which states the
-/// permitted content.
+/// A type with its plan and its outline. The plan contains the JSON properties. The outline states
+/// the permitted content.
 pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema that only lists the names of the element's attributes and children. Made when it
-    /// is first needed.
+    /// JSON Schema that only lists the names of the attributes and children. Made on first use.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -133,15 +132,15 @@ impl ElementPlan {
         plain && self.attributes.is_empty()
     }
 
-    /// Whether the element has text and only optional attributes. A model may write such an element
-    /// as a plain value, without an object around the value.
+    /// Whether the element has text, and only optional attributes. A model may then write the text
+    /// as a plain value, without an object around it.
     pub fn is_text_with_optional_attributes(&self) -> bool {
         let is_text = matches!(self.content, PlanContent::Text { .. });
         is_text && self.attributes.iter().all(|(_, attribute)| !attribute.required)
     }
 
-    /// Gives each property a unique name. Names the children first, then the attributes, then the
-    /// content.
+    /// Gives each property a unique name. The children get their names first, then the attributes,
+    /// then the content.
     fn name(&mut self, outline: &ElementOutline) {
         let mut taken: HashSet<String> = HashSet::new();
         if let PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } =
@@ -175,9 +174,9 @@ impl ElementPlan {
         }
     }
 
-    /// Returns the name of the JSON property that holds the element's text, its list of children,
-    /// or its content as XML. Returns `None` if no property holds the content as a whole, for
-    /// example because each child has a property of its own.
+    /// Returns the name of the JSON property that holds the whole content of the element: its text,
+    /// its list of children, or its content as XML. Returns `None` if there is no such property,
+    /// for example because each child has a property of its own.
     pub fn content_key(&self) -> Option<&str> {
         match &self.content {
             PlanContent::Text { key, .. }
@@ -207,15 +206,15 @@ impl ElementPlan {
     }
 }
 
-/// Returns the name of the property that holds the content in a native tool call of the payload
-/// `name`. Returns `None` if the call has no such property.
+/// Returns the name of the property that holds the whole content of the payload `name` in a native
+/// tool call. Returns `None` if there is no such property.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     plan.content_key().map(str::to_owned)
 }
 
-/// Returns the name of the property that holds the child element `child` in a native tool call of
-/// the payload `name`. Returns `None` if the call has no such property.
+/// Returns the name of the property that holds the child element `child` of the payload `name` in a
+/// native tool call. Returns `None` if there is no such property.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };
@@ -290,8 +289,8 @@ fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     slots
 }
 
-/// A walk over a content model, which collects the elements of the model and finds out whether the
-/// order of these elements may vary.
+/// A walk over a content model. It collects the elements, and finds out whether their order may
+/// vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
@@ -360,8 +359,8 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Processes a group of particles. If the group repeats and contains elements of different
-    /// names, the order of these elements matters.
+    /// Processes a group of particles. If the group repeats and contains elements with different
+    /// names, their order matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);

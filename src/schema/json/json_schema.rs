@@ -16,14 +16,12 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// The JSON Schema keyword `$comment`. In the generated schemas, its text states that parts are
-/// left out.
+/// The JSON Schema keyword `$comment`. In a generated schema, it states that parts are left out.
 pub const COMMENT: &str = "$comment";
 
-/// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. If the
-/// full schema would exceed the maximum length, the returned schema leaves out deeper levels and
-/// states this in `$comment`. For an unknown payload name, the returned schema permits every
-/// object.
+/// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. A schema
+/// that would be too long leaves out deeper levels, and states so in `$comment`. The schema for an
+/// unknown payload name permits every object.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -153,8 +151,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         object
     }
 
-    /// Returns the property for the content of an element: its name, its schema, and whether it is
-    /// required. Returns `None` if no single property holds the content.
+    /// Returns the property for the whole content of an element: its name, its schema, and whether
+    /// it is required. Returns `None` if there is no such property.
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
@@ -182,10 +180,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns a shorter schema for an element. The shorter schema accepts every JSON value that
-    /// the full schema accepts. If the element has children, the shorter schema only lists the
-    /// names of its attributes and children. If the element has no children, the shorter schema
-    /// leaves out the optional attributes.
+    /// Returns a shorter schema for an element. It accepts every JSON value that the full schema
+    /// accepts. For an element with children, it only lists the names of attributes and children.
+    /// For any other element, it leaves out the optional attributes.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -249,9 +246,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Returns a schema for an element with children. The schema does not describe the attributes and
-/// children of the element, but lists their names. If the content is a string of XML, the schema
-/// lists only the names of the attributes.
+/// Returns a schema for an element with children. It only lists the names of the attributes and
+/// children or, if the content is a string of XML, the names of the attributes.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -281,7 +277,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
 }
 
 /// Returns the JSON Schema of an object whose property `key` has the schema `content`. `about` is
-/// the description in the returned schema, and lists the names of the object's other properties.
+/// its description, which lists the names of the other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
@@ -311,8 +307,8 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     }
 }
 
-/// Converts a default value or a fixed value from text to the JSON type that `schema` states. White
-/// space separates the items of a list. Returns `None` only if `text` is `None`.
+/// Converts a default or fixed value from text to the JSON type in `schema`. The items of a list
+/// are separated by white space. Returns `None` only if `text` is `None`.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let kind = schema.get("type").and_then(Json::as_str);
@@ -326,8 +322,8 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// Returns the JSON Schema of a simple type. A list becomes an array. A number or boolean without
-/// enumerated values becomes a number or boolean of JSON. All other values become strings.
+/// Returns the JSON Schema of a simple type. A list becomes an array. A number or boolean keeps its
+/// type, unless the type enumerates its values. Everything else becomes a string.
 fn text(value: &SimpleTypeOutline) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
@@ -372,9 +368,9 @@ fn text(value: &SimpleTypeOutline) -> Json {
     schema
 }
 
-/// Returns the number of characters in the text of a value for each unit of the value's length. In
-/// XSD, the length of a binary value is its number of bytes, and that of a string is its number of
-/// characters. Returns `None` if the number of characters for each unit varies.
+/// Returns the number of characters that each unit of a value's length takes in its text. In XSD,
+/// the length of a binary value counts bytes, and that of a string counts characters. Returns
+/// `None` if the number of characters varies.
 fn characters_per_unit(builtin: &str) -> Option<u64> {
     match builtin {
         "hexBinary" => Some(2),

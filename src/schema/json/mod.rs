@@ -1,13 +1,15 @@
 //! The JSON form of payloads for native tool calls: the JSON Schema, and the conversions in both
-//! directions.
+//! directions. All three use the same plan of an element (`element_plan`), so that the advertised
+//! form is also the accepted form:
 //!
-//! The JSON Schema and both conversions use the same plan of an element (`element_plan`), so that
-//! the advertised form is also the accepted form. Child elements and attributes are properties with
-//! their local names. The text of an element with attributes is the property `content`. A
-//! repeatable element is an array. Where the order of child elements with different names matters,
-//! `content` is an array of objects with one property each. A part that JSON cannot express
-//! (`unsupported`) is XML in the property `content`. This module must not know callers or
-//! listeners.
+//! - Child elements and attributes are properties with their local names.
+//! - The text of an element with attributes is the property `content`.
+//! - A repeatable element is an array.
+//! - Where the order of child elements with different names matters, `content` is an array of
+//!   objects with one property each.
+//! - A part that JSON cannot express (`unsupported`) is XML in the property `content`.
+//!
+//! This module must not know callers or listeners.
 
 mod bounded_schema;
 mod element_plan;

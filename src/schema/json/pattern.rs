@@ -1,7 +1,7 @@
 //! Converts patterns of XSD, which match the whole value, to regular expressions of JSON Schema.
 
-/// Returns a regular expression of JSON Schema that matches only texts that the XSD pattern matches.
-/// Returns `None` if the pattern cannot be converted.
+/// Converts an XSD pattern to a regular expression of JSON Schema. The expression matches only
+/// texts that the pattern matches. Returns `None` if the pattern cannot be converted.
 pub(super) fn of_xsd(pattern: &str) -> Option<String> {
     let mut out = String::new();
     let mut in_class = false;

@@ -1,4 +1,5 @@
-//! Parses JSON one level at a time. Keeps numbers as written, and keeps every member of an object.
+//! Parses JSON one level at a time. Keeps numbers as they are written, and keeps all members of an
+//! object, even if two have the same name.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -31,7 +32,7 @@ impl<'a> RawJson<'a> {
         })
     }
 
-    /// Returns the name that findings use for the kind of the value.
+    /// Returns the kind of the value, in the words that findings use.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

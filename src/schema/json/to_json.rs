@@ -126,8 +126,8 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// Returns the children of an element, each with the JSON property that holds it. Reports a
-    /// text between the children as a finding.
+    /// Returns the children of an element, each with the JSON property that holds it. Text between
+    /// the children is reported as a finding.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],
@@ -186,8 +186,8 @@ impl JsonBuilder<'_> {
     }
 }
 
-/// Returns the content of `node` as a string of XML. If `content` is `unqualified`, a name without
-/// a prefix has no namespace in this string. Otherwise, such a name has the namespace of `node`.
+/// Returns the content of `node` as a string of XML. A name without a prefix has the namespace of
+/// `node` in this string, or no namespace if `content` is `unqualified`.
 fn markup(content: &PlanContent, node: &Element) -> Json {
     let is_unqualified = matches!(content, PlanContent::Markup { unqualified: true, .. });
     let default = if is_unqualified { "" } else { node.name.namespace() };

@@ -14,8 +14,8 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// Prefix of an element whose content is a string of XML in which names without a prefix have no
-/// namespace.
+/// Prefix of an element whose content is given as a string of XML. The element needs the prefix if
+/// names without a prefix have no namespace in this string.
 const PREFIX: &str = "p";
 
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must
@@ -23,8 +23,8 @@ const PREFIX: &str = "p";
 ///
 /// # Errors
 ///
-/// Returns between 1 and [`limits::FINDINGS_MAX`] findings: one for each part of `arguments` that
-/// is not JSON or does not fit the JSON Schema.
+/// Returns at least one finding, and at most [`limits::FINDINGS_MAX`]. Each reports a part of
+/// `arguments` that is not JSON or does not fit the JSON Schema.
 pub fn payload(
     model: &SchemaModel,
     name: &PayloadName,
@@ -75,8 +75,7 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// Reports a value of the wrong type. If the value is a list, reports the list's first item of
-    /// the wrong type.
+    /// Reports a value of the wrong type. If only one item of a list is wrong, reports this item.
     fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),
@@ -108,8 +107,8 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Sets the content of an element from one JSON value. This value is a text, XML as a string,
-    /// or a list of ordered children.
+    /// Sets the content of an element from a JSON value that holds the whole content: a text, XML
+    /// as a string, or a list of ordered children.
     fn fill(
         &mut self,
         element: &mut Element,
@@ -137,8 +136,8 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// Sets the content of an element to the string `xml`. If `unqualified` is set, a name without
-    /// a prefix has no namespace in this string, so the element itself gets a prefix.
+    /// Sets the content of an element to the string `xml`. If `unqualified` is set, names without a
+    /// prefix have no namespace in this string, so the element itself gets a prefix.
     fn markup(
         &mut self,
         element: &mut Element,
@@ -257,8 +256,8 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Converts one property of a JSON object. The property becomes an attribute, the child
-    /// elements of one name, or the content of the element.
+    /// Converts one property of a JSON object: to an attribute, to all child elements of one name,
+    /// or to the content of the element.
     fn member(
         &mut self,
         plan: &ElementPlan,

@@ -8,21 +8,20 @@ use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
 
-/// A part of a payload that has no JSON form of its own.
+/// A part of a payload that JSON cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnsupportedPart {
-    /// Content without a JSON form: text between child elements, or elements that only a wildcard
-    /// permits. The model must write this content as XML in a string.
+    /// Content that the model must write as XML in a string: text between child elements, or
+    /// elements that only a wildcard permits.
     Markup { path: String },
-    /// An element whose type is chosen with `xsi:type`. No native tool call can contain the
-    /// element. `required` states whether the payload requires the element.
+    /// An element with an abstract type, which needs an `xsi:type`. No native tool call can contain
+    /// it. `required` states whether the payload requires the element.
     Abstract { path: String, required: bool },
 }
 
 impl UnsupportedPart {
-    /// Whether no native tool call can produce the payload because of this part. This is the case
-    /// if the part is a required element with an abstract type, because JSON cannot express such an
-    /// element.
+    /// Whether no native tool call can produce the payload, because this part is required and JSON
+    /// cannot express it.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }
@@ -41,8 +40,8 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express. Visits the declaration of an element a
-/// second time only if the element was optional at the first visit and is required at the second.
+/// Returns the parts of a payload that JSON cannot express. Visits each declaration of an element
+/// once. Only a declaration that was first optional and is later required is visited twice.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };
@@ -52,8 +51,8 @@ pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
 
 struct GapSearch<'a> {
     model: &'a SchemaModel,
-    /// The visited declarations, and whether the payload requires an element of each. Other
-    /// declarations of the same name may differ, so the names do not identify them.
+    /// The visited declarations, each with true if the payload requires its element. The key is an
+    /// address, because two declarations of the same name may differ.
     seen: HashMap<*const ElementDecl, bool>,
     found: Vec<UnsupportedPart>,
 }

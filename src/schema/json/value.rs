@@ -1,5 +1,5 @@
-//! Values of simple types in JSON. A number or boolean is native JSON if XML and JSON write it in
-//! the same way. Every other value is a JSON string with the same characters as in the XML.
+//! Values of simple types in JSON. A number or boolean becomes a number or boolean of JSON if both
+//! XML and JSON write it in the same way. Every other value becomes a string with its text in XML.
 
 use serde_json::{Number, Value as Json};
 
@@ -49,8 +49,8 @@ pub fn sort(value: &SimpleTypeOutline) -> JsonType {
     }
 }
 
-/// Converts a text of the simple type `value` to JSON. The result is a string if JSON would write
-/// the text differently.
+/// Converts a text of the simple type `value` to JSON. The result is a string if JSON would not
+/// write the value with exactly this text.
 pub fn to_json(value: &SimpleTypeOutline, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
@@ -116,9 +116,8 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
 }
 
 /// Converts a JSON number or boolean to text, for a type whose values are normally strings in JSON.
-/// The type permits the number or boolean in two cases: if it is one of the type's enumerated
-/// values, or if the type is a union and one of its member types permits it. Returns `None` in all
-/// other cases.
+/// Returns `None` unless the value is one of the type's enumerated values, or fits a member type of
+/// a union.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),
@@ -179,7 +178,7 @@ fn integer(written: &str) -> Result<String, String> {
     }
 }
 
-/// Converts a decimal. `xs:decimal` permits no exponent, so an exponent is expanded.
+/// Converts a decimal to its text. Expands an exponent, because `xs:decimal` permits none.
 fn decimal(builtin: &str, written: &str) -> Result<String, String> {
     if builtin != "decimal" || !written.contains(['e', 'E']) {
         return Ok(written.to_owned());

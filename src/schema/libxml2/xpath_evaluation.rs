@@ -12,13 +12,13 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// The local name of each payload in the document. The key is the element that contains the
-    /// payload. Set only for the duration of one evaluation.
+    /// The local name of each payload in the document, by the element that contains the payload.
+    /// Empty except during an evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
-/// Positions of elements among their siblings. Looking up all elements of a tree in document order
-/// takes only one pass over the tree, because each search continues where the previous one ended.
+/// Finds the positions of elements among their siblings. Each search continues where the previous
+/// one ended. So looking up all elements of a tree in document order takes only one pass over it.
 #[derive(Default)]
 struct ElementPositions {
     /// For each parent, the child that was looked up last, and its position.
@@ -26,8 +26,8 @@ struct ElementPositions {
 }
 
 impl ElementPositions {
-    /// Returns the path to `node` from the root: for each level below the root, the position of the
-    /// element on the path among its siblings.
+    /// Returns the path from the root to `node`: at each level below the root, the position of an
+    /// element among its siblings.
     ///
     /// SAFETY: `node` is an element of a live tree, and the tree is the same in all calls.
     unsafe fn of(&mut self, node: *const c::xmlNode) -> Vec<u32> {
@@ -50,8 +50,8 @@ impl ElementPositions {
         positions
     }
 
-    /// Returns the element at these positions beneath `root`; `None` if there is no such element.
-    /// Reverses [`ElementPositions::of`].
+    /// Returns the element at the end of the path `positions` from `root`; `None` if there is no
+    /// such element. The inverse of [`ElementPositions::of`].
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn at(
@@ -70,10 +70,9 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Returns a child element of `parent` that satisfies `fits`, with its position. The search
-    /// begins at the child that the previous search in `parent` found. If no child from there on
-    /// satisfies `fits`, the search starts again at the first child. Returns `None` if no child
-    /// satisfies `fits`.
+    /// Returns a child element of `parent` that satisfies `fits`, with its position; `None` if
+    /// there is none. The search begins at the child that the previous search in `parent` found. If
+    /// it finds nothing from there on, it starts once more at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -192,8 +191,8 @@ pub fn number_elements(document: &ParsedDocument) {
     }
 }
 
-/// Finds the element at each position in `payloads`. Returns a map from these elements to the local
-/// names that `payloads` contains for them.
+/// Returns the elements at the positions in `payloads`, each with the local name that `payloads`
+/// gives for it.
 fn payload_elements(
     document: &ParsedDocument,
     payloads: &[(Vec<u32>, String)],
@@ -335,8 +334,8 @@ unsafe fn taken_text(text: *mut c::xmlChar) -> String {
 
 type XPathFunction = unsafe extern "C" fn(c::xmlXPathParserContextPtr, c_int);
 
-/// Returns the arguments of an XPath function as texts, in order. Raises an error if their number
-/// is wrong.
+/// Returns the arguments of an XPath function as texts, in order. If their number is wrong, raises
+/// an error.
 ///
 /// SAFETY: called by libxml2 with its own context.
 unsafe fn xpath_arguments<const N: usize>(
@@ -359,8 +358,8 @@ unsafe fn xpath_arguments<const N: usize>(
     }
 }
 
-/// Adds the cost of reading `bytes` bytes to the evaluation's count of operations. If the count
-/// then exceeds its limit, raises an error and returns false.
+/// Adds the cost of reading `bytes` bytes to the operations of the evaluation. If their number then
+/// exceeds its limit, raises an error and returns false.
 ///
 /// SAFETY: called with libxml2's own context.
 unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {

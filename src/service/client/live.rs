@@ -31,10 +31,11 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel, which shows what model calls do now. The request selects one
-    /// thread with everything beneath it, or all threads. Calls `on_event` with each event. Returns
-    /// when `on_event` returns `ControlFlow::Break` or the organism ends. If a partition moves to
-    /// another pump, subscribes again, and reports that events may have been lost during the move.
+    /// Follows the live channel, which shows what model calls do now. Calls `on_event` with each
+    /// event of the requested thread and of everything beneath it, or with each event of all
+    /// threads. If a partition moves to another pump, subscribes to that pump, and reports that
+    /// events may have been lost. Returns when `on_event` returns `ControlFlow::Break` or the
+    /// organism ends.
     pub async fn follow_live(
         &self,
         request: LiveRequest,

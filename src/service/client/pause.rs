@@ -21,9 +21,9 @@ pub enum PauseError {
 }
 
 impl ServiceClient {
-    /// Requests a pause or a resume of `target`. If the target is a thread, the request goes to the
-    /// partition of the thread. Any other target concerns all partitions. Returns the result of
-    /// each partition concerned, with the number of the partition, in the order of the numbers.
+    /// Requests a pause or a resume of `target`. For a thread, sends one request, to the thread's
+    /// partition. For any other target, sends a request to every partition. Returns the number and
+    /// the result of each partition, in ascending order.
     pub async fn pause(
         &self,
         verb: PauseVerb,
@@ -55,9 +55,9 @@ impl ServiceClient {
         requests.collect()
     }
 
-    /// Sends each request to the pump of its partition, signed with `signer` if there is one.
-    /// Without `signer`, an existing signature of a request is kept. Returns the result of each
-    /// partition, in the order of the requests.
+    /// Sends each request to the pump of its partition. Signs the requests with `signer`, or sends
+    /// them unchanged if there is none. Returns the number and the result of each partition, in the
+    /// order of the requests.
     pub async fn pause_each(
         &self,
         requests: Vec<PauseRequest>,

@@ -7,10 +7,9 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
 
 impl ServiceClient {
-    /// Returns the id of the thread that a retry opens for a refused submission. `message` is the
-    /// id of the submission, which was refused before it had a thread. The thread is a root thread
-    /// in `partition`. The same submission always gives the same thread id, so the submission can
-    /// be retried only once.
+    /// Returns the id of a new root thread in `partition`, for the retry of a refused submission.
+    /// `message` is the id of the submission. The same submission always gives the same thread id,
+    /// so it can be retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {

@@ -78,9 +78,9 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the id of the journal of the partition to which `thread` belongs. A client that
-    /// knows of no partitions searches the journals in its data directory for the thread. If none
-    /// of these journals contains the thread, returns `None`.
+    /// Returns the id of the journal of the partition to which `thread` belongs. If this client
+    /// knows no number of partitions, searches the journals in its data directory for the thread.
+    /// Returns `None` if this search finds no journal.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -91,9 +91,9 @@ impl ServiceClient {
         self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
-    /// Returns the id of the first readable journal in this client's data directory. If no journal
-    /// there is readable, returns the id of the journal of `partition`. The signature of a
-    /// subscription to the live channel may name any journal of the organism.
+    /// Returns the id of a journal for the signature of a subscription to the live channel. The
+    /// signature may name any journal of the organism. Takes the first readable journal in this
+    /// client's data directory; if there is none, takes the journal of `partition`.
     async fn any_journal_or_of(&self, partition: u32) -> Result<Uuid, Error> {
         let mut journals = partitions_in(&self.data).into_iter();
         match journals.find_map(|(_, journal)| journal_in(&journal).ok()) {
@@ -102,8 +102,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the id of the journal of a partition. A client that knows of no partitions reads the
-    /// id from the journal in its data directory.
+    /// Returns the id of the journal of a partition. Requests the id from the partition's pump or,
+    /// if this client knows no number of partitions, reads it from the data directory.
     async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter();

@@ -55,12 +55,12 @@ impl ServiceClient {
 
 /// Progress of a submission, or of the wait for the results of a fork.
 pub(super) struct SubmissionProgress {
-    /// The request that the next attempt sends: the submission itself, or, once calls are accepted,
-    /// the request for the missing results.
+    /// The request that the next attempt sends: the submission, or a request for the missing
+    /// results if the calls are already accepted.
     request: ServiceRequest,
     expected: ExpectedReplies,
-    /// Whether the client generated the key of the submission, so that only an earlier attempt of
-    /// this submission can have used the key.
+    /// Whether the client generated the key of the submission. If so, only an earlier attempt of
+    /// the same submission can have used the key.
     has_generated_key: bool,
     waits: ReportedWaits,
     retries: RetryDeadline,
@@ -156,9 +156,9 @@ impl SubmissionProgress {
         Some(update)
     }
 
-    /// Returns why the partition is unavailable, if `refusal` does not decide the submission and
-    /// the client should repeat the request. Returns `None` if `refusal` is the answer to the
-    /// submission.
+    /// If `refusal` leaves the submission undecided, returns why the partition is unavailable. The
+    /// client should then repeat the request. Returns `None` if `refusal` is the final answer to
+    /// the submission.
     fn unavailability(&self, refusal: &Refusal) -> Option<PartitionUnavailable> {
         match refusal.rule {
             RefusalRule::Draining if self.retries.is_allowed => {
@@ -172,9 +172,9 @@ impl SubmissionProgress {
         }
     }
 
-    /// Ends the present attempt. Returns at once if no response is missing. If a response is
-    /// missing, returns the error of the attempt or, if the attempt has no error, waits until the
-    /// request may be repeated.
+    /// Ends the present attempt. If no response is missing, returns at once. If one is missing
+    /// because of an error, returns this error. If one is missing for another reason, waits until
+    /// the request may be repeated, and fails if it may not.
     async fn end_attempt(&mut self) -> Result<(), Error> {
         if self.expected.is_nothing() {
             return Ok(());
@@ -193,13 +193,13 @@ impl SubmissionProgress {
     }
 }
 
-/// The reasons for waiting that were reported to a client that waits for results. Each new attempt
-/// of the client's request finds the same reasons again, but the client must get each reason only
-/// once.
+/// The reasons for waiting that a client has received while it waits for results. Each new attempt
+/// of its request finds the same reasons again, and this list keeps the client from getting a
+/// reason twice.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Reasons for waiting that were received in earlier attempts: in the latest attempt that
-    /// certainly reached a pump, and in the attempts after it.
+    /// Reasons that were received before the present attempt: in the latest attempt that certainly
+    /// reached a pump, and in all attempts after that one.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -209,8 +209,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Keeps the reasons in `earlier` for the next attempt. Must be called if the present attempt
-    /// may have reached no pump.
+    /// Keeps the reasons in `earlier` for the next attempt. Must be called if it is uncertain
+    /// whether the present attempt has reached a pump.
     fn keep_earlier(&mut self) {
         self.current.append(&mut self.earlier);
     }
@@ -249,18 +249,17 @@ impl ExpectedReplies {
 }
 
 impl SubmitRequest {
-    /// Returns the partition of the request's thread. For an invalid thread id, returns the first
-    /// partition, because the pump of any partition refuses the id.
+    /// Returns the partition of the thread that the submission names or suggests. For an invalid
+    /// thread id, returns partition 0, because the pump of any partition refuses the id.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a client key to the submission, if they are missing. So every attempt
-    /// reaches the same partition, and all attempts count as one submission. A missing thread is
-    /// derived from the client's key, if there is one. So the same key of the same client always
-    /// gives the same thread.
+    /// Assigns a thread and a client key to a submission that lacks them. All attempts then reach
+    /// the same partition and count as one submission. If there is a client key, a missing thread
+    /// is derived from it, so the same key of the same client always gives the same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root).to_string());

@@ -50,8 +50,8 @@ impl<'t> RecordText<'t> {
         self.after(token).is_some()
     }
 
-    /// Parses a string up to its closing quote. The opening quote must be parsed already. Returns
-    /// `None` if the string contains an escape.
+    /// Parses the rest of a string, after its opening quote. Returns `None` if the string contains
+    /// an escape.
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;
@@ -62,8 +62,8 @@ impl<'t> RecordText<'t> {
         Some(text)
     }
 
-    /// Parses a string of exactly `length` bytes, with its closing quote. The opening quote must be
-    /// parsed already. Returns `None` if the string has another length.
+    /// Parses the rest of a string, after its opening quote. Returns `None` if the string does not
+    /// have exactly `length` bytes.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;
@@ -84,8 +84,8 @@ impl<'t> RecordText<'t> {
         digits.parse().ok()
     }
 
-    /// Parses the elements of an array. The opening bracket must be parsed already. Returns `None`
-    /// if `element` fails, or if the array has another form than the one that organism writes.
+    /// Parses the rest of an array, after its opening bracket. Returns `None` if `element` fails,
+    /// or if the array has another form than the one that organism writes.
     fn row<T>(&mut self, mut element: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
         while !self.skip("]") {
@@ -110,9 +110,9 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Parses a model turn that has only token counts and a price. Returns `Some(None)` if no turn
-    /// follows in the text. Returns `None` if a turn with further parts follows, such as a note or
-    /// findings.
+    /// Parses a model turn that has only token counts and a price. Returns `Some(None)` if the text
+    /// does not continue with a turn. Returns `None` if the turn has further parts, such as a note
+    /// or findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         let is_format_2 = self.skip(format_2);
@@ -254,9 +254,10 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    /// Parses an optional part of the text: `token`, and then a reference to a message or `null`.
-    /// Returns `Some(None)` if the text does not continue with `token`, and `Some(Some(None))` for
-    /// `null`. Returns `None` if neither a reference nor `null` follows `token`.
+    /// Parses `token` and the reference to a message that follows it, or `null` in its place.
+    /// - `Some(None)`: the text does not continue with `token`.
+    /// - `Some(Some(None))`: `null` follows `token`.
+    /// - `None`: neither a reference nor `null` follows `token`.
     fn maybe_reference(&mut self, token: &str) -> Option<Option<Option<MessageReference>>> {
         if !self.skip(token) {
             return Some(None);

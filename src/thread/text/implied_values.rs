@@ -5,16 +5,15 @@ use crate::envelope::{Disposition, MessageKind, Money};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId};
 use crate::thread::Input;
 
-/// Returns the default disposition, which applies if the text of a `disposed` fact states none. The
-/// disposition is the way in which a message ended. `latest` is the last message before the fact in
-/// the same record; `None` if no message precedes the fact.
+/// Returns the disposition of a `disposed` fact whose text states none. The disposition is the way
+/// in which a message ended. `latest` is the last message before the fact in the same record, if
+/// any.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the default sender of messages of the kind `kind` is the core. If not, the default
-/// sender is the listener of the record's input. A message has the default sender if its text
-/// states no sender.
+/// Whether a message of the kind `kind` whose text states no sender comes from the core. If not, it
+/// comes from the listener of the record's input.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
@@ -35,9 +34,8 @@ pub(super) fn implied_call(
     }
 }
 
-/// The values that the texts of a record's facts may leave out, because the record's input contains
-/// them. Exists only if the input is an outcome, that is, the payloads that a listener returned for
-/// a call.
+/// Values of a record's input that the texts of the record's facts may leave out. The input must be
+/// an outcome, that is, the payloads that a listener returned for a call.
 pub(super) struct AboutOutcome {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,
@@ -54,8 +52,7 @@ impl AboutOutcome {
         Some(Self { call: *call, attempt: *attempt, listener, spending })
     }
 
-    /// Whether `from` is the default sender of messages of the kind `kind`. A message has the
-    /// default sender if its text states no sender.
+    /// Whether `from` is the sender of a message of the kind `kind` whose text states no sender.
     pub(super) fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
         if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }

@@ -29,9 +29,10 @@
 //! | `disposed`: a message ended | `message`, `how` | see below |
 //! | model turn | any part except the token counts | an empty part |
 //!
-//! If a message stands before a `disposed` fact in the record, the fact leaves out the last such
-//! message, and a `how` that is `recorded`. Otherwise, the fact leaves out the message that opened
-//! the input's call, and a `how` that is `handled`.
+//! The defaults of a `disposed` fact depend on the messages that stand before it in the record. If
+//! there are such messages, the defaults are the last of them, and a `how` that is `recorded`. If
+//! there are none, the defaults are the message that opened the input's call, and a `how` that is
+//! `handled`.
 //!
 //! The text contains a short form in place of each of these values:
 //!

@@ -44,8 +44,8 @@ pub enum UnreadableRecord {
 }
 
 /// Parses the text of a record of the thread tree `tree`, written at `time`. `payloads` are the
-/// bytes of all payloads of the record, one after another, possibly redacted. Without `payloads`,
-/// each payload keeps its digest and length, and its bytes can be restored later.
+/// bytes of all payloads of the record, one after another, possibly redacted. If `payloads` is
+/// `None`, each payload gets only its digest and length, and its bytes can be restored later.
 pub fn read(
     text: &str,
     payloads: Option<&str>,
@@ -95,21 +95,21 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// Values that the texts of facts may leave out, because the record's input contains them, such
-    /// as the call and the listener. `None` unless the input is an outcome, that is, the payloads
-    /// that a listener returned.
+    /// Values of the record's input that the texts of facts may leave out, such as the call and the
+    /// listener. `None` unless the input is an outcome, that is, the payloads that a listener
+    /// returned.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last; `None` before the first message of the record.
     latest: Option<MessageId>,
     /// Call of the message that was read last. `None` before the first message, or if the last
     /// message belongs to no call.
     pub(super) latest_call: Option<CallId>,
-    /// Payload bytes that no message has received yet; `None` if the payloads are read without
+    /// Payload bytes of the messages that are not read yet; `None` if the payloads are read without
     /// their bytes.
     payloads: Option<&'r str>,
     taken: usize,
-    /// Reason why the text is no valid record; `None` if no reason was found. The JSON parser
-    /// reports JSON errors itself, so they are not stored here.
+    /// Reason why the text is no valid record, if one was found. JSON errors are not stored here,
+    /// because the JSON parser reports them itself.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -168,15 +168,14 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message that a `disposed` fact concerns if the text of the fact names no
-    /// message. Returns `None` if the record has no earlier message and its input is not an
-    /// outcome.
+    /// Returns the message of a `disposed` fact whose text names no message. Returns `None` if no
+    /// message stands before the fact in the record, and the input is not an outcome.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
-    /// Returns the default disposition, which applies if the text of a `disposed` fact states none.
-    /// The disposition is the way in which a message ended.
+    /// Returns the disposition of a `disposed` fact whose text states none. The disposition is the
+    /// way in which a message ended.
     pub(super) fn implied_disposition(&self) -> Disposition {
         implied_disposition(self.latest)
     }
@@ -208,8 +207,8 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the listener of the record's input. This listener is the sender or the recipient of
-    /// a message whose text leaves out `field`. Fails if the input is not an outcome.
+    /// Returns the listener of the record's input, as the sender or the recipient of a message
+    /// whose text leaves out `field`. Fails if the input is not an outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

@@ -160,16 +160,16 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one. `Some(None)`, which is `null` in the text, means that no
-    /// message caused this one. If the text has neither `cause` nor `from`, the cause is the
-    /// message that opened the call of the record's input. If the text has `from` but no `cause`,
-    /// no message caused this one.
+    /// The message that caused this one; `Some(None)`, which is `null` in the text, if there is no
+    /// such message. If the text has no `cause`, `from` decides: a message without `from` was
+    /// caused by the message that opened the call of the record's input. A message with `from` was
+    /// caused by no message.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
-    /// The call to which the message belongs. `Some(None)`, which is `null` in the text, means that
-    /// the message belongs to no call. If the key `call` is absent, the kind of the message
-    /// decides: a `call` message belongs to the call that it opens, a note without `from` belongs
-    /// to the call that its `cause` opened, and any other message belongs to no call.
+    /// The call to which the message belongs; `Some(None)`, which is `null` in the text, if there
+    /// is no such call. If the text has no `call`, a `call` message belongs to the call that it
+    /// opens, and a note without `from` belongs to the call that its `cause` opened. Any other
+    /// message without `call` belongs to no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]

@@ -24,9 +24,9 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// Values that the texts of facts may leave out, because the record's input contains them, such
-    /// as the call and the listener. `None` unless the input is an outcome, that is, the payloads
-    /// that a listener returned.
+    /// Values of the record's input that the texts of facts may leave out, such as the call and the
+    /// listener. `None` unless the input is an outcome, that is, the payloads that a listener
+    /// returned.
     about: Option<AboutOutcome>,
     /// Message that was written last; `None` before the first message of the record.
     latest: Option<MessageId>,
@@ -408,10 +408,10 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. `passed` and `refused` are indices in the list of
-/// facts: the search for the fact of the next passed or refused verdict begins there. A search that
-/// reaches the end of the list continues at the beginning. Verdicts usually have the order of their
-/// facts, so most searches end at once.
+/// Finds the fact that belongs to each verdict. The search for the fact of the next passed verdict
+/// begins at the index `passed` of the list of facts, that of the next refused verdict at
+/// `refused`. After the end of the list, a search continues at the beginning. Verdicts usually have
+/// the order of their facts, so most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

@@ -2,10 +2,12 @@
 //! person who knows the token.
 //!
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
-//! names a host (DNS rebinding), an origin or a site other than that of this server, and is
-//! refused. The cookie of a session contains a random secret of this server, and not the token. A
-//! browser sends cookies to every port of a host, so the name of the cookie contains the port. Over
-//! TLS, the cookie is bound to the host and never sent without TLS.
+//! is refused, because it names a host (DNS rebinding), an origin or a site other than that of this
+//! server.
+//!
+//! The cookie of a session contains a random secret of this server, and not the token. Its name
+//! contains the port, because a browser sends cookies to every port of a host. Over TLS, the cookie
+//! is bound to the host and never sent without TLS.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,8 +35,8 @@ impl ViewToken {
         Self(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Creates the token for a client's view. The token is `secret`, the secret that the config has
-    /// for this client.
+    /// Creates the token for a client's view. The token is `secret`, the client's secret in the
+    /// config.
     pub fn of_secret(secret: &SecretValue) -> Self {
         Self(secret.expose().to_owned())
     }

@@ -29,9 +29,8 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
-    /// Duration, in microseconds, of the last wait of the concerned call for a person. The
-    /// concerned call is the one that the message opened. `None` if there is no message or no such
-    /// call, if the call has never waited, or if it still waits.
+    /// Duration, in microseconds, of the latest wait for a person by the call that the message
+    /// opened. `None` if there is no such call, if it has never waited, or if it still waits.
     waited_us: Option<i64>,
 }
 

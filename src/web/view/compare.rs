@@ -166,8 +166,8 @@ fn form(query: &UrlQuery) -> Markup {
 }
 
 /// Draws the form for the two threads to compare, and a list of the newest threads. Each thread in
-/// the list has a link that selects it for the form. The first selection fills the first field, and
-/// the second selection fills the second field.
+/// the list has a link that enters it in the first field of the form, or in the second field if the
+/// first is filled.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
@@ -254,8 +254,9 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference. Lists the further differences in a collapsed section. Looks for
-/// equal lines in two different texts only until `deadline`. All later lines appear as differences.
+/// Draws the first difference, and the further differences in a collapsed section. At `deadline`,
+/// stops to look for equal lines in two texts. Lines that were not compared before appear as
+/// differences.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,
@@ -380,9 +381,8 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Writes the time that a thread took. For an open thread, writes the age of the thread instead. If
-/// calls of an open thread wait for a person, also writes the longest time for which one of these
-/// calls has waited.
+/// Writes the time that a thread took or, for an open thread, the age of the thread. If calls of an
+/// open thread wait for a person, also writes the longest of these waits.
 fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
     if !is_open_phase(totals.status.as_str()) {
         return html! { (duration(Duration::from_millis(totals.ms))) };

@@ -25,8 +25,8 @@ const PATH: &str = "/config";
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
-/// Returns the path of the page with the whole config that was in force at `moment`: at a record,
-/// or when a thread was opened.
+/// Returns the path of the page with the whole config that was in force at `moment`: at the record
+/// with this number, or when the thread with this id was opened.
 pub(super) fn path(moment: &str) -> String {
     UrlQuery::default().with("at", Some(moment)).link(PATH)
 }
@@ -127,8 +127,8 @@ fn missing(
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
-/// both, compares the config of one journal with that of another. In this case, each moment must be
-/// in exactly one journal, because every journal may have a record with the same number.
+/// both, compares the config of one journal with that of another. It does so only if each moment is
+/// in one journal alone, because every journal may have a record with the same number.
 fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
     let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
     let mut pairs: Vec<_> = both.collect();
@@ -157,8 +157,8 @@ fn changes_between(
 }
 
 /// Returns the start or the reload whose config was in force at `moment`. `moment` is the position
-/// of a record, or the id of a thread, which stands for the time when the thread was opened.
-/// Returns `None` if the journal has no such record or thread.
+/// of a record, or the id of a thread, which stands for the time when it was opened. Returns `None`
+/// if the journal has no such record or thread.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,

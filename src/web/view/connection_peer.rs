@@ -1,5 +1,5 @@
-//! The client process of a connection. If a pump of the organism started this process, the web view
-//! refuses the requests of the process, even with the right token.
+//! The client process of a connection. The web view refuses the requests of a process that a pump
+//! of the organism started, even with the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -42,7 +42,7 @@ impl ConnectionPeer {
 }
 
 /// Whether an address belongs to this machine, as every address of a hosted process does. Tries to
-/// bind a socket, because an address of another machine cannot be bound.
+/// bind a socket to the address, which fails for an address of another machine.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

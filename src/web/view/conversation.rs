@@ -28,8 +28,8 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum number of lines with which a payload that opens a subthread is shown expanded on the
-/// page of a thread. A longer payload is shown collapsed.
+/// Maximum number of lines of a payload that a thread's page shows expanded, if the payload opens a
+/// subthread. A longer payload is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page. `waiting` contains the calls that wait for a person
@@ -165,8 +165,8 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    /// Draws a decision. If the decision is a cancellation that was carried out, draws nothing,
-    /// because the page draws the event of the cancellation instead.
+    /// Draws a decision. Draws nothing for a cancellation that was carried out, because the page
+    /// draws the event of the cancellation instead.
     fn decided(&self, item: &TimelineEntry) -> Markup {
         let is_cancelled = |other: &TimelineEntry| {
             other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
@@ -230,9 +230,9 @@ fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) 
 /// The kind of page on which a message is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
-    /// The page of the message's thread. On this page, the message has an anchor for links.
-    /// `person` describes the person whose decision the message's record contains; `None` if the
-    /// record contains no decision of a person.
+    /// The page of the message's thread, on which the message has an anchor for links. `person`
+    /// describes the person whose decision is in the same record; `None` if there is no such
+    /// decision.
     Thread { person: Option<&'p str> },
     /// A page with search results. Search results do not state how a message ended.
     Search,
@@ -333,8 +333,8 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     }
 }
 
-/// Writes the name of the payload that the gate, which checks payloads, refused. Writes `a text` if
-/// the refused text is no payload.
+/// Writes the name of the payload that the gate refused, or `a text` if the refused text is no
+/// payload.
 pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
     match &refusal.payload {
         Some(name) => html! { code { bdi { (label(name)) } } },
@@ -342,8 +342,8 @@ pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
     }
 }
 
-/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn.
-/// `person` describes the person if the decision of a person was refused.
+/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn. If the
+/// decision of a person was refused, `person` describes this person.
 pub(super) fn refused(
     refusal: &RefusalView,
     is_in_turn: bool,

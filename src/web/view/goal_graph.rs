@@ -155,8 +155,8 @@ fn config_of(
     Ok(stored.and_then(|stored| stored.extract().ok()))
 }
 
-/// Computes the rows that show the state of a run, from `records`, which contain all messages of
-/// the run. Also returns the threads that the run opened for each goal.
+/// Computes the rows that show the state of a run, and the threads that the run opened for each
+/// goal. `records` must contain all messages of the run.
 fn progress(
     definition: &WorkflowDefinition,
     run: GraphedRun<'_>,
@@ -276,9 +276,9 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items `goal` judges. That goal runs once for each item of a list, and the
-/// output for an item counts only after `goal` has accepted it. Returns `None` if `goal` judges no
-/// items.
+/// Returns the goal whose output `goal` judges; `None` if `goal` judges no other goal. The judged
+/// goal runs once for each item of a list, and its output for an item counts only after `goal` has
+/// accepted it.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -329,7 +329,7 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
 }
 
 /// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
-/// includes the goals beneath it, and the tasks that were delegated in these goals.
+/// includes the goals beneath it, and the delegated tasks of all these goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
     let mut own = vec![Spending::default(); graph.len()];
     let mut number = 0;
@@ -355,11 +355,11 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Describes the state of a row: its phase, and up to three numbers. The first number depends on
-/// the goal: for a loop, `rounds`, the number of rounds that the loop has begun; for a goal inside
-/// a loop, the present pass of that loop; for any other goal, there is no such number. The second
-/// number states how many agents or items of the goal have a result. The third number is the number
-/// of the attempt, if this is not the first attempt.
+/// Describes the state of a row: its phase, followed by the numbers that apply to it:
+/// - For a loop, `rounds`: the number of rounds that it has begun.
+/// - For a goal inside a loop, the present pass of the loop.
+/// - For a goal with several agents or items, the number of those that have a result.
+/// - After the first attempt, the number of the attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

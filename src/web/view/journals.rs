@@ -38,7 +38,7 @@ pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
 }
 
 /// Returns the first result of a search in the indexes of the journals, with the partition of its
-/// journal. If there is no result, returns whether an index lacks records.
+/// journal. If there is no result, the error states whether an index lacks records.
 fn first_found<T>(answers: Vec<PartitionAnswer<Option<T>>>) -> Result<(u32, T), bool> {
     let is_behind = is_any_behind(&answers);
     let mut answers = answers.into_iter();
@@ -82,8 +82,8 @@ impl ViewedJournals {
     }
 
     /// Looks for something in the index of each journal. Returns the first result of `find` with
-    /// the partition of its journal. If no index has a result, returns whether an index lacks
-    /// records, as [`is_any_behind`] does.
+    /// the partition of its journal. If no index has a result, the inner error states whether an
+    /// index lacks records, as [`is_any_behind`] does.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl ViewedJournals {
         answers.collect()
     }
 
-    /// Builds the index of a journal on a separate OS thread, unless this view is already building
-    /// the index. Returns [`index::Error::Building`].
+    /// Starts to build the index of a journal on a separate OS thread, unless this view is already
+    /// building it. Returns [`index::Error::Building`].
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         if building.insert(journal.to_owned()) {

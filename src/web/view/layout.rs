@@ -210,8 +210,8 @@ pub(super) fn shown(text: &str) -> Markup {
     html! { (visible(text)) }
 }
 
-/// Draws a text on one line, isolated from the text direction around it. Draws nothing for an empty
-/// text, so that the table cell around it stays empty.
+/// Draws a text on one line. The direction of the text, such as right to left, does not affect the
+/// texts around it. Draws nothing for an empty text, so that the table cell around it stays empty.
 pub(super) fn inline(text: &str) -> Markup {
     if text.is_empty() {
         return html! {};
@@ -224,8 +224,8 @@ pub(super) fn wrapped(text: &str) -> Markup {
     html! { @if !text.is_empty() { span.wraps { (inline(text)) } } }
 }
 
-/// Returns the first `most` characters of a text, and the mark that shows whether a text was cut:
-/// `…` if the text is longer, and otherwise nothing.
+/// Returns the first `most` characters of a text, with the mark `…` if the text is longer, or with
+/// an empty mark if it is not.
 pub(super) fn cut(text: &str, most: usize) -> (&str, &'static str) {
     let end = text.char_indices().nth(most).map(|(at, _)| at);
     match end.and_then(|end| text.get(..end)) {
@@ -249,8 +249,7 @@ pub(super) fn moment(time: Time) -> Markup {
     html! { time datetime=(text) { (day) " " (clock) "Z" } }
 }
 
-/// Returns the time that a thread took. If the thread has open work, returns the age of the thread
-/// instead.
+/// Returns the time that a thread took or, if the thread has open work, the age of the thread.
 pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     if is_open {
         return format!("open {}", length(Time::now().since(opened)));

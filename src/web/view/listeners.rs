@@ -1,6 +1,6 @@
 //! The page with clients, agents, workflows and listeners, one on each row. A row shows the message
-//! rate, the open calls, the errors, the refusals, the peers that may be called, and the peers that
-//! were called.
+//! rate, the open calls, the errors, the refusals, the peers that the listener may call, and the
+//! peers that it has called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,8 +46,8 @@ struct KnownListener {
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
-/// Counts of the calls in each partition. They are kept from one page to the next, so that each
-/// page counts only the calls since the previous page.
+/// Counts of the calls in each partition, kept from one page to the next. Each page counts only the
+/// calls since the previous page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallCounts {
     /// Lock: held only to copy or replace the counts of a partition, not while calls are counted.
@@ -88,9 +88,8 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the oldest message that the message rates count. `None` if the rates count all
-    /// messages of the last [`limits::WEB_RATE_TIME`]; with too many messages, the rates count only
-    /// the newest ones.
+    /// Time of the oldest message that the message rates count, if there are too many messages to
+    /// count all. `None` if the rates count all messages of the last [`limits::WEB_RATE_TIME`].
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }

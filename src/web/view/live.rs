@@ -14,9 +14,9 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// Draws the status line with which the page's script keeps a live page up to date. `source` is the
-/// address of the page's events, and `page` is the address of the page. Without the script, a
-/// person must reload the page.
+/// Draws the status line of a live page, with which the page's script keeps the page up to date.
+/// `source` is the address of the page's events, and `page` is the address of the page itself.
+/// Without the script, a person must reload the page.
 pub(super) fn line(source: &str, page: &str) -> Markup {
     html! {
         p.live data-live=(source) {

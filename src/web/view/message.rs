@@ -94,8 +94,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that the causes and the effects of this message opened. An effect is a message
-    /// that this message caused. The key of a call is the id of the message that opened the call.
+    /// The calls that the causes and the effects of this message opened, by the id of the opening
+    /// message. An effect is a message that this message caused.
     calls: HashMap<MessageId, IndexedCall>,
 }
 
@@ -206,9 +206,8 @@ fn disposition(report: &MessageReport) -> Markup {
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
-/// Returns the present wait of the call that the message opened: the period in which this call
-/// waits for a person. Returns `None` if the message opened no call, or if the call does not wait
-/// for a person now.
+/// Returns the period in which the call that the message opened waits for a person now. Returns
+/// `None` if the message opened no call, or if this call does not wait for a person.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

@@ -1,9 +1,10 @@
 //! The web view: pages that show the journals of an organism in a browser. The server draws them.
 //!
 //! **Invariant:** the pages change nothing, except the pages of [`operate`], which send a named
-//! person's requests to the running organism. Like the commands, the pages get their content from
-//! [`crate::audit`] and [`crate::index`]. A person needs the token of this server. Beyond loopback,
-//! the server needs TLS.
+//! person's requests to the running organism. A person needs the token of this server. Beyond
+//! loopback, the server needs TLS.
+//!
+//! The pages get their content from [`crate::audit`] and [`crate::index`], as the commands do.
 
 mod access;
 mod actions;
@@ -201,9 +202,11 @@ impl WebView {
     ///
     /// # Errors
     ///
-    /// Fails if the address is in use, or if the files for TLS are unusable. Also fails if the
-    /// address is beyond loopback and the options contain no TLS, or if the address is unspecified
-    /// and the options contain no host name.
+    /// Fails in these cases:
+    /// - The address is in use.
+    /// - The files for TLS are unusable.
+    /// - The address is beyond loopback, and the options contain no TLS.
+    /// - The address is unspecified, and the options contain no host name.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
         listen_address::check(&options)?;
         let ViewOptions {
@@ -363,9 +366,9 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
 }
 
-/// Marks a response that reports something as missing from the index. While the index lacks
-/// records, the browser gets another page in place of this response: the page states that the index
-/// is incomplete, because the journal may contain the missing thing.
+/// Marks a response that reports something as missing from the index. If the index lacks records,
+/// the browser gets a page that states this instead, because the journal may contain the missing
+/// thing.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 

@@ -1,5 +1,5 @@
-//! Functions with which the pages of the web view describe the pauses in force, and determine which
-//! threads a pause covers.
+//! Describes the pauses in force on the pages of the web view, and determines which threads a pause
+//! covers.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     pause.target.strip_prefix("thread ") == Some(thread.as_str())
 }
 
-/// Whether a pause keeps back the calls of a thread, because the target of the pause is everything,
-/// this thread, or a thread above this thread.
+/// Whether a pause keeps back the calls of a thread: its target is everything, this thread, or a
+/// thread above this thread.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
     let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);

@@ -12,8 +12,8 @@ use crate::index::{self, IndexReader, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::thread::{Fact, Record};
 
-/// Beginning of a line in payloads that the pump itself writes. The line names the person who has
-/// approved, refused or answered a call.
+/// Beginning of the line that names the person who has approved, refused or answered a call, in
+/// payloads that the pump itself writes.
 const PERSON_LINE: &str = "by: ";
 /// Maximum number of characters that a row of a table shows of a payload.
 const LINE_CHARS: usize = 100;
@@ -65,7 +65,7 @@ pub(super) struct Excerpt {
     is_cut: bool,
 }
 
-/// Returns an excerpt of the text that consists of `lines`. The excerpt contains at most
+/// Returns the beginning of the text that consists of `lines`: at most
 /// [`limits::WEB_EXCERPT_LINES`] lines and [`limits::WEB_EXCERPT_CHARS`] characters in all.
 pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
     let all = lines.len() as u64;
@@ -87,8 +87,8 @@ pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
 }
 
 impl Excerpt {
-    /// Creates the excerpt of a payload. If the pump itself wrote the payload, `core_name` is the
-    /// name of the payload; otherwise `None`.
+    /// Creates the excerpt of a payload. `core_name` is the name of the payload if the pump itself
+    /// wrote it, and otherwise `None`.
     pub fn of_payload(payload: &str, core_name: Option<&str>) -> Self {
         // A very long payload is shown unformatted, because parsing its elements takes long.
         if payload.len() > limits::WEB_READ_BYTES {
@@ -105,16 +105,16 @@ impl Excerpt {
     }
 
     /// Creates an excerpt that shows the payload as written, without formatting. Most payloads fit
-    /// into the excerpt as a whole.
+    /// into it as a whole.
     pub fn as_written(payload: &str) -> Self {
         let (written, more) = cut(payload, limits::WEB_RAW_CHARS);
         let all = payload.lines().count() as u64;
         Self { lines: vec![written.to_owned()], all, is_cut: !more.is_empty() }
     }
 
-    /// Shows `person` as the person who approved, refused or answered the call. To do so, replaces
-    /// the recorded name in the first line that begins with `by: `. Changes nothing if there is no
-    /// such line, or if `person` is `None`.
+    /// Shows `person` as the person who approved, refused or answered the call, in place of the
+    /// recorded name. This name is in the first line that begins with `by: `. Changes nothing if
+    /// there is no such line, or if `person` is `None`.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

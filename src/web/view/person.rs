@@ -18,8 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. If so, a person without a proved name, who is known
-    /// only by login name or user id, is shown as `unproved` instead of `operator`.
+    /// Whether the organism refused the action. A person who did not sign a refused action, and is
+    /// known only by login name or user id, is shown as `unproved` instead of `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it. `None` if
     /// the record does not contain it.
@@ -54,9 +54,9 @@ impl<'a> ActingPerson<'a> {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the name of the person without further details. This is usually the recorded name,
-    /// which comes from the config. If the recorded name is only `operator`, returns the login name
-    /// or the user id of the user who ran the command, if the record contains one of them.
+    /// Returns the person's name alone, usually as recorded. If the record contains only `operator`
+    /// as the name, returns the login name or else the user id of the user who ran the command. If
+    /// the record contains neither, returns `operator`.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),

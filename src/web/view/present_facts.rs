@@ -18,11 +18,10 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// Facts about the present that every page shows: whether an organism runs, the pause of
-/// everything, and the number of waiting calls. The first fact comes from the last check for a
-/// running organism. The pause and the number come from the last query of the indexes. Some
-/// confirmed actions of a person change the pause or the number here at once, before the indexes
-/// contain the records of these actions.
+/// Facts about the present that every page shows. A check at intervals finds whether an organism
+/// runs. The last query of the indexes gives the pause of everything, and the number of waiting
+/// calls. Some confirmed actions of a person also change these two values at once, because the
+/// indexes contain these actions only later.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -31,8 +30,7 @@ pub(super) struct PresentFacts {
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
-    /// The pause in force that stops everything, if there is one. Lock: held only to read or set
-    /// the pause.
+    /// The pause of everything, if one is in force. Lock: held only to read or set the pause.
     pause: Mutex<Option<PauseOfAll>>,
 }
 
@@ -45,9 +43,9 @@ pub(super) struct PauseOfAll {
 }
 
 impl PauseOfAll {
-    /// Finds the oldest pause in force whose target is `all`, and counts the partitions with such a
-    /// pause. `partitions` contains a list for each partition, with the pauses that are in force
-    /// there. Returns `None` if no partition has a pause of everything.
+    /// Returns the oldest pause of everything, and the number of partitions with such a pause. Each
+    /// list in `partitions` contains the pauses in force in one partition. Returns `None` if no
+    /// partition has a pause of everything.
     pub fn find(partitions: &[Vec<IndexedPause>]) -> Option<Self> {
         let paused = partitions.iter().flatten().filter(|pause| pause.target == "all");
         let pause = paused.clone().min_by_key(|pause| pause.since)?.clone();
@@ -87,9 +85,9 @@ impl PresentFacts {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
-    /// Whether a new check for a running organism is due. It is due if the last check is older than
-    /// [`limits::WEB_LOOK_INTERVAL`], or if there was none. If it is due, records the present time
-    /// as the time of the last check.
+    /// Returns true if there was no check for a running organism within the last
+    /// [`limits::WEB_LOOK_INTERVAL`]. The caller must then check, and the present time is recorded
+    /// as the time of this check.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);

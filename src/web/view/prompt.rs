@@ -32,8 +32,8 @@ pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
 
-/// A turn of a model, with the model's request. `prompt` is the request as rebuilt from records, or
-/// the reason why the request cannot be shown.
+/// A turn of a model. `prompt` is the model's request, rebuilt from records, or the reason why the
+/// request cannot be shown.
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
@@ -80,8 +80,8 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The payloads of the turn that were refused, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of further payloads of the turn, beyond the entries of `accepted` and `refused`.
-    /// These two lists have at most [`limits::WEB_PAGE_ROWS`] entries each.
+    /// Number of payloads of the turn beyond the entries of `accepted` and `refused`, which have at
+    /// most [`limits::WEB_PAGE_ROWS`] entries each.
     left: u64,
 }
 
@@ -137,8 +137,8 @@ fn accepted(message: &IndexedMessage) -> Markup {
     }
 }
 
-/// Draws a payload that the gate, which checks every payload, refused. Shows the rule that the
-/// payload broke, and links to the record of the refusal.
+/// Draws a payload that the gate refused. Shows the rule that the payload broke, and links to the
+/// record of the refusal.
 pub(super) fn refused(refusal: &RefusalView) -> Markup {
     html! {
         (refused_payload(refusal)) ": the gate refused it, " code { (refusal.rule) } ", "
@@ -276,8 +276,8 @@ fn comparison(comparison: Option<PromptComparison>) -> String {
     }
 }
 
-/// The parts of a model request, as the page shows them. Further parts are left out once the page
-/// has no room for more text.
+/// The parts of a model request, as the page shows them. As soon as the page has no room for more
+/// text, the remaining parts are left out.
 struct PromptParts {
     markup: Vec<Markup>,
     room: PageRoom,

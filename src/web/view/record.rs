@@ -1,7 +1,6 @@
 //! The page about the integrity of the journals. It shows whether records were changed, and whether
-//! the pump makes the same decisions again from the recorded inputs. The checks are those of
-//! `organism verify` and `organism replay`; they run in a background thread of the operating
-//! system.
+//! the pump makes the same decisions again from the recorded inputs. An OS thread in the background
+//! performs the checks of `organism verify` and `organism replay`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -26,12 +25,12 @@ use crate::thread_priority;
 const PATH: &str = "/record";
 /// Maximum number of checkpoints that the page lists.
 const CHECKPOINTS_SHOWN: usize = 20;
-/// Number of digits of a key in the list of checkpoints. The page shows the whole key above this
-/// list.
+/// Number of digits of a key in the list of checkpoints. Above the list, the page shows the whole
+/// key.
 const KEY_DIGITS: usize = 16;
 
-/// A prover for the journals that a view shows. A proof checks the hash chains of the journals, and
-/// repeats the recorded decisions. Only one proof runs at a time.
+/// Proves that the journals of a view are intact: checks their hash chains, and repeats the
+/// recorded decisions. Only one proof runs at a time.
 #[derive(Debug)]
 pub(super) struct RecordProver {
     data: PathBuf,
@@ -61,8 +60,8 @@ struct ProvedJournal {
     evidence: Option<ProofEvidence>,
 }
 
-/// The position and the hash of a journal's last record, and the checkpoints of the journal. A
-/// person needs these values to repeat a proof, or to compare it with another one.
+/// The position and the hash of a journal's last record, and the checkpoints of the journal. With
+/// these values, a person can repeat a proof, or compare two proofs.
 #[derive(Debug)]
 struct ProofEvidence {
     head: Position,
@@ -141,8 +140,7 @@ impl RecordProver {
     }
 
     /// Draws the result of the last proof in one line, with a link to the page of the proof.
-    /// `heads` contains each partition with the position of the last record that its journal has
-    /// now.
+    /// `heads` contains, for each partition, the present position of its journal's last record.
     pub fn summary(&self, heads: &[(u32, Position)]) -> Markup {
         let last = self.state().last.clone();
         let head = |journal: &ProvedJournal| {
@@ -166,10 +164,9 @@ impl RecordProver {
     }
 }
 
-/// Draws which records of a journal were checked, and how many newer records were not checked. If
-/// the proof is incomplete, names the command that states the missing parts of the proof. If some
-/// recorded decisions were not repeated, names the command that repeats them. `head` is the
-/// position of the journal's last record now.
+/// Draws which records of a journal were checked, and how many newer records were not. Names
+/// `organism verify` if the proof is incomplete, and `organism replay` if some recorded decisions
+/// were not repeated. `head` is the present position of the journal's last record.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,
@@ -277,9 +274,8 @@ fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
     }
 }
 
-/// Draws each key that signed checkpoints of a journal. For each key, states whether the view
-/// trusts the key, and why. Also states, for each key, the command that verifies a copy of the
-/// journal with this key alone.
+/// Draws each key that signed checkpoints of a journal: whether the view trusts the key and why,
+/// and the command that verifies a copy of the journal with this key alone.
 fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
     html! {
         @if !proof.keys.is_empty() {

@@ -29,12 +29,11 @@ pub(super) fn link(position: Position) -> Markup {
     html! { a href=(path(position)) { "record " (position) } }
 }
 
-/// A record that the page shows. If the record contains a turn of a model, the text of this turn is
-/// included.
+/// A record that the page shows, and the turn of a model in this record, if there is one.
 struct FoundRecord {
     sealed: HashedRecord,
-    /// The turn of a model in this record: the id of the note that contains the turn, and the text
-    /// of the turn. `None` if the record contains no turn. The text is `None` if the note was
+    /// The turn of a model in this record; `None` if there is none. The pair contains the id of the
+    /// note that records the turn, and the turn's text. The text is `None` if the note was
     /// redacted.
     turn: Option<(MessageId, Option<TurnText>)>,
     /// Whether this is the last record of its journal.

@@ -29,8 +29,8 @@ const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
-    /// Number of calls that people refused, by the kind of the failure and the listener of the
-    /// call.
+    /// Number of calls that people refused. The key is the kind of the failure and the listener of
+    /// the call.
     denials: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<FoundError>,
     retries: RetryList,

@@ -12,8 +12,8 @@ use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// An entry in the list of messages that can be retried, or in the list of messages that cannot be
-/// retried. Contains the message, the partition of its journal, and the content of its row.
+/// A message in the list of messages that can be retried, or in the list of messages that cannot.
+/// Contains the partition of the message's journal, and the content of the message's row.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
@@ -21,8 +21,7 @@ pub(super) struct ListedRetry {
     pub facts: RetryFacts,
 }
 
-/// Messages of one journal, each with the content of its row in a list of failed or refused
-/// messages.
+/// Failed or refused messages of one journal, each with the content of its row in a list.
 pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
 /// Name of the URL parameter with the number of messages to skip.
@@ -64,8 +63,8 @@ impl RetryPage {
         Self { skipped, ..self.clone() }
     }
 
-    /// Finds the messages of one journal for this page and all pages before it. If there is a next
-    /// page, also finds the first message of that page.
+    /// Finds the messages of one journal for this page and all pages before it, and one more
+    /// message if there is a next page.
     pub fn find(
         &self,
         index: &IndexReader,
@@ -75,9 +74,8 @@ impl RetryPage {
         with_facts(index, predictor, retry_messages(index, &self.filter, most)?)
     }
 
-    /// Finds the oldest messages of one journal whose retry can never succeed. Finds at most as
-    /// many messages as the page shows, plus one. The additional message means that the list
-    /// continues.
+    /// Finds the oldest messages of one journal whose retry can never succeed: as many as the page
+    /// shows, and one more if the list continues.
     pub fn find_unretriable(
         &self,
         index: &IndexReader,
@@ -144,8 +142,8 @@ impl RetryList {
         self.listed.iter().filter(|listed| listed.facts.outlook != RetryOutlook::Sent)
     }
 
-    /// Draws the messages as a table. If the person may act, the second column links to the retry,
-    /// so that the link is visible even in a narrow window. Otherwise, the last column shows the
+    /// Draws the messages as a table. With `may_act`, the second column links to the retry, where
+    /// the link is visible even in a narrow window. Without `may_act`, the last column shows the
     /// command for the retry.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
@@ -233,8 +231,8 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     }
 }
 
-/// Whether the page must warn that a retry may do the work of the message a second time. This is so
-/// if the listener may have done the work already, but the retry needs no confirmation.
+/// Whether the page must warn that a retry may do the work of the message a second time. True if
+/// the listener may have done the work already and the retry needs no confirmation.
 pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
     matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
@@ -376,10 +374,9 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages are left out if a person retries all messages of the page, and why. With
-/// `may_act`, the page has a button for the retry, and the button leaves out the messages that
-/// would fail again. Without `may_act`, the page has a command for the retry. The command also
-/// retries the messages that would fail again, so the text announces their failures.
+/// Draws how many messages a retry of the whole page leaves out, and why. The button for this
+/// retry, shown with `may_act`, also leaves out messages that would fail again. The command, shown
+/// without `may_act`, retries these messages, so the text announces their failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

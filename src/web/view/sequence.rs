@@ -22,7 +22,7 @@ use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
-/// Height of a row, in pixels. The constant `NAMES` is the height of the header above the rows.
+/// Height of a row, in pixels. `NAMES` is the height of the header above all rows.
 const ROW: usize = 34;
 const NAMES: usize = 26;
 /// Maximum number of characters that a narrow window shows of the listener's name above a lane.
@@ -37,8 +37,9 @@ const QUEUED_WAY: f64 = 0.6;
 /// Maximum number of characters that the tooltip of an arrow shows of a payload.
 const HINT_CHARS: usize = 160;
 
-/// The lanes of the diagram: one for each listener, in the order in which the listeners first
-/// appear. If there are more listeners than lanes, the further listeners share the last lane.
+/// The lanes of the diagram: one for each listener, in the order of their first appearance. If
+/// there are more than [`limits::WEB_LANES_MAX`] listeners, the further listeners share one more
+/// lane.
 struct SequenceLanes<'t> {
     names: Vec<&'t str>,
     is_shared: bool,
@@ -85,8 +86,8 @@ impl<'t> SequenceLanes<'t> {
         self.names.len() + usize::from(self.is_shared)
     }
 
-    /// Returns the horizontal place of a listener's lane, in percent of the drawing's width. A
-    /// column for the times comes before the first lane, and is as wide as a lane.
+    /// Returns the horizontal place of a listener's lane, in percent of the drawing's width. The
+    /// column before the first lane shows the times, and is as wide as a lane.
     fn place(&self, name: &str) -> f64 {
         let lane = self.names.iter().position(|known| *known == name);
         self.place_of(lane.unwrap_or(self.names.len()))
@@ -155,8 +156,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the form of arrow with which the diagram draws a message. The form depends on the
-    /// kind of the message, and not on whether the recipient has handled the message.
+    /// Returns the form of a message's arrow. The form depends on the kind of the message, and not
+    /// on whether the recipient has handled the message.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         match message.kind {
@@ -295,9 +296,8 @@ fn open_head(is_right: bool) -> Markup {
     html! { path.cross d=(format!("M{back} -4L0 0L{back} 4")) {} }
 }
 
-/// Whether an event has a row in the diagram. Two kinds of events have no row, and appear only in
-/// the conversation view: the end of a timer, and the recorded number of `busy` refusals to a
-/// client.
+/// Whether an event has a row in the diagram. The end of a timer and the number of `busy` refusals
+/// to a client have no row. Only the conversation view shows these two events.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
@@ -385,8 +385,8 @@ impl DrawnRow<'_> {
         }
     }
 
-    /// Draws the arrow of a message. If the message is held, queued or in flight, and thus not
-    /// settled yet, the arrow ends before the recipient's lane.
+    /// Draws the arrow of a message. The arrow of an unsettled message, which is held, queued or in
+    /// flight, ends before the recipient's lane.
     fn arrow(&self, from: f64, to: f64, message: &MessageView) -> Markup {
         let is_right = to > from;
         let way = |part: f64| percent(from + (to - from) * part);

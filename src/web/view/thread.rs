@@ -29,8 +29,8 @@ use past_page::past_page;
 struct PageRequest {
     /// Sequence number of the first message on the page; `None` for the last page.
     from_seq: Option<u64>,
-    /// Position of the record after which the thread is shown; `None` for the present state of the
-    /// thread.
+    /// The page shows the state of the thread directly after the record at this position; `None`
+    /// for the present state.
     at: Option<Position>,
     limit: usize,
     view: ThreadView,
@@ -70,8 +70,8 @@ struct FoundPage {
     work: Vec<CallWork>,
 }
 
-/// A record that the journal of a thread does not have yet. A page of the thread at this record
-/// would show another state each time that the thread grows.
+/// A position at which the journal of a thread has no record yet. A page of the thread at this
+/// position would change each time that the thread grows.
 struct LaterRecord {
     at: Position,
     last: Position,
@@ -145,8 +145,8 @@ pub(super) fn path(thread: &str) -> String {
     format!("/threads/{thread}")
 }
 
-/// Draws a view of the messages. When new messages arrive, the page's script replaces this view as
-/// a whole.
+/// Draws a view of the messages. The page's script replaces the whole view when new messages
+/// arrive.
 fn drawing(view: &Markup) -> Markup {
     html! {
         div #live-events { (view) }

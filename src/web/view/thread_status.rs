@@ -7,8 +7,8 @@ use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
 use crate::index::{HoldCount, ListedTree, WaitingMessage};
 
-/// Draws the phase of a thread. If calls in the thread wait for people, draws this fact in place of
-/// the phase.
+/// Draws the phase of a thread. If the thread is open and calls in it wait for people, draws this
+/// wait instead.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     let state = thread_state(phase, waits);
     html! {
@@ -22,8 +22,8 @@ pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     }
 }
 
-/// Draws the status of a tree of threads in a list, and whether a pause keeps its work back. Also
-/// draws the number of calls in the tree that people denied.
+/// Draws, in a list of trees, the status of one tree, a pause of its work, and the number of its
+/// calls that people denied.
 pub(super) fn of_tree(tree: &ListedTree) -> Markup {
     html! {
         (status(&tree.status, tree.waits))
@@ -37,8 +37,8 @@ pub(super) fn denials(number: u64) -> Markup {
     html! { @if number > 0 { ", " span.denials { (count(number, "call")) " refused by a person" } } }
 }
 
-/// Draws the status of a thread. `waiting` contains the waiting calls of this thread, and may
-/// contain calls of other threads.
+/// Draws the status of a thread. `waiting` contains the waiting calls in and beneath this thread,
+/// and possibly calls of other threads.
 pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
     status(timeline.status.as_str(), waits_in(&timeline.thread, waiting))
 }

@@ -28,8 +28,8 @@ pub(super) fn path(thread: &str) -> String {
     format!("{}/tree", thread_path(thread))
 }
 
-/// Draws links to the views and the other pages of a thread. `current` is the page on which these
-/// links appear.
+/// Draws links to the views and the other pages of a thread. `current` is the page that shows these
+/// links.
 pub(super) fn tabs(id: &str, current: &str, has_run: bool) -> Markup {
     let mut others = vec![("Tree", path(id))];
     if has_run {
@@ -61,9 +61,8 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the value of the URL parameter after a click on a branch. The click collapses the
-    /// branch if it is expanded, and expands it otherwise. Returns `None` if the click leaves no
-    /// branch expanded.
+    /// Returns the value of the URL parameter after a click on a branch. The click expands a
+    /// collapsed branch, and collapses an expanded one. Returns `None` if no branch stays expanded.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

@@ -76,7 +76,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     .await
 }
 
-/// Maximum number of rows in the list of threads that wait for a person. The page shows this list
+/// Maximum number of rows in the list of threads that wait for a person. On the page, this list is
 /// above the list of all threads.
 const LANE_ROWS: usize = 20;
 

@@ -14,8 +14,9 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of a timeline bar.
 const SPACE_MIN: f64 = 0.01;
-/// Width of a zone at each end of a timeline bar, as a fraction of the bar's width. The label of a
-/// tick in a zone begins or ends at the tick. Any other label is centred on its tick.
+/// Width of the zone at each end of a timeline bar, as a fraction of the bar's width. A label
+/// begins at its tick in the first zone, ends at its tick in the last zone, and is centred between
+/// them.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -33,12 +34,11 @@ const LONG_STEPS: [i64; 20] = [
 pub(super) struct AxisTick {
     /// Place of the tick on the axis, from 0 to 1.
     pub place: f64,
-    /// Time since the beginning of the thread, with its unit. For a break in the axis, the length
-    /// of the time that the axis leaves out.
+    /// Time since the beginning of the thread, with its unit. For a break in the axis: the length
+    /// of the time that the axis leaves out there.
     pub label: String,
-    /// Width of a zone at each end of the bar, as a fraction of the bar's width. If the tick is in
-    /// a zone, its label begins or ends at the place of the tick. Otherwise, the label is centred
-    /// on this place.
+    /// Width of the zone at each end of the bar, as a fraction of the bar's width. In a zone, the
+    /// label begins or ends at the tick. Between the zones, it is centred on the tick.
     margin: f64,
 }
 
@@ -65,7 +65,7 @@ impl AxisTick {
         (begin, begin + width)
     }
 
-    /// Whether this tick and the tick `other` have room beside each other, including their labels.
+    /// Whether this tick and `other` are far enough apart, so that their labels have room.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (begin, end) = self.ends();
         let (other_begin, other_end) = other.ends();
@@ -113,9 +113,9 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     ticks
 }
 
-/// Returns the marks for the breaks of a scale, each with the length of the time that is left out.
-/// A long thread has hundreds of breaks, so the longest breaks get a mark first, and a break gets
-/// no mark if there is no room for it.
+/// Returns marks for the breaks of a scale, each with the length of the time that is left out. A
+/// long thread has hundreds of breaks, so the longest breaks get their marks first. A break without
+/// room gets no mark.
 pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     let mut cuts: Vec<_> = scale.cuts().collect();
     cuts.sort_by_key(|cut| std::cmp::Reverse(cut.left_out));
@@ -150,9 +150,9 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes the time `since` as the label of a tick, rounded down to a multiple of `precision`. `end`
-/// is the time at the end of the axis. It determines the smallest unit of all labels of the axis:
-/// seconds, milliseconds or microseconds. The three parameters are in microseconds.
+/// Writes the time `since` as the label of a tick, rounded down to a multiple of `precision`. The
+/// time at the end of the axis, `end`, decides whether the smallest unit of all labels is seconds,
+/// milliseconds or microseconds. All three parameters are in microseconds.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {
@@ -177,9 +177,9 @@ fn label(since: i64, precision: i64, end: i64) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
 }
 
-/// Draws the axis, with its breaks beneath its ticks. The text of the labels has the same size for
-/// every width of the bar. `shared` contains SVG definitions to which other drawings of the page
-/// refer; the axis itself does not show them.
+/// Draws the axis, with the marks of its breaks beneath its ticks. The text of the labels has the
+/// same size for every width of the bar. `shared` contains invisible SVG definitions that other
+/// drawings of the page use.
 pub(super) fn axis(ticks: &[AxisTick], breaks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     let height = if breaks.is_empty() { 20 } else { 38 };

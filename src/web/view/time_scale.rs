@@ -1,13 +1,13 @@
-//! Maps times to places on a bar. Periods without open work are drawn shorter, so that a thread
-//! that rested for a day still shows its work. The waits of calls, for people or in queues, are
-//! also drawn shorter if they took longer in total than the work.
+//! Maps times to places on a bar. Draws periods without open work shorter, so that the work of a
+//! thread that rested for a day stays visible. Waits of calls, for people or in queues, are also
+//! drawn shorter if they are longer in total than the work.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Divisor for the maximum drawn length of a gap: the drawn length of all work and all waits,
-/// divided by this number.
+/// Divisor for the maximum drawn length of a gap. The dividend is the drawn length of all work and
+/// all waits.
 const GAP_PARTS: i64 = 25;
 
 /// A stretch of time on the bar: a period of work, or a period in which calls only waited.
@@ -15,11 +15,11 @@ const GAP_PARTS: i64 = 25;
 pub(super) struct BusyStretch {
     pub begin: i64,
     pub end: i64,
-    /// Length of the timeline bar before this stretch, in microseconds. A gap or wait that is drawn
-    /// shortened counts with its drawn length.
+    /// Length of the bar before this stretch, in microseconds. Shortened gaps and waits count with
+    /// their drawn lengths.
     place: i64,
-    /// Length of the stretch on the bar. For a wait that is drawn shortened, this is less than its
-    /// real duration.
+    /// Length of the stretch on the bar, in microseconds. For a shortened wait, this is less than
+    /// its real duration.
     drawn: i64,
     /// Whether the gap before the stretch is drawn shorter than its real duration.
     pub is_after_cut: bool,
@@ -59,10 +59,10 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Creates a scale from periods of work and from periods in which calls waited. `last` is the
-    /// time of the last event. Time with both work and a wait counts as work. The other waits are
-    /// drawn shortened if, in total, they are longer than the work: together they then get as much
-    /// room as the work. Without any work, no wait is shortened.
+    /// Creates a scale from periods of work and periods in which calls waited. `last` is the time
+    /// of the last event. Time with both work and a wait counts as work. If the remaining waits are
+    /// longer in total than the work, they are shortened to the total length of the work. Without
+    /// any work, no wait is shortened.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);

@@ -1,4 +1,4 @@
-//! The timeline of a thread's page, which shows how the time was spent: a bar for each call, with
+//! The timeline on a thread's page, which shows how the time was spent. The bar of each call shows
 //! its wait in the queue, its work, the model's time, and its waits for people. Messages that are
 //! not handed over to a listener yet have rows of their own.
 
@@ -37,11 +37,11 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call for which the page cannot determine a more exact state, such as queued or
-/// in flight.
+/// State of an open call for which the page cannot determine more, for example whether the call is
+/// queued or in flight.
 const OPEN: &str = "open";
-/// State of a call or of a message that is not handed over yet: the call waits until its listener
-/// gets it, and the message waits for the next delivery to its listener.
+/// State of a call or a message that is not handed over to its listener yet. A message of a call
+/// that is already handed over waits for the next delivery.
 const QUEUED: &str = MessageState::Queued.as_str();
 
 /// Id of the hatched pattern. It fills each gap and each wait that is drawn shorter than its real
@@ -67,7 +67,7 @@ impl ChartScale {
     }
 }
 
-/// Draws the chart of a page. The bar of open work ends at the present time. `waiting` contains the
+/// Draws the chart of a page. Bars of open work end at the present time. `waiting` contains the
 /// calls that wait for a person now.
 pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMessage]) -> Markup {
     let timeline = &page.timeline;
@@ -134,8 +134,8 @@ fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
     spans.map(|span| span.end.unwrap_or(last).since(span.begin)).sum()
 }
 
-/// The legend of a chart. It explains each mark, and states the total time or the number of the
-/// calls, messages or subthreads that have this mark.
+/// The legend of a chart. For each mark, it shows the meaning, and either the total time or the
+/// number of calls, messages or subthreads with this mark.
 struct ChartLegend<'c> {
     work: &'c [CallWork],
     subthreads: u64,
@@ -241,8 +241,8 @@ fn table(
     }
 }
 
-/// Draws a row with an axis. `grid` is the SVG definition of the background, to which the bars of
-/// all rows refer. Only one axis of the chart contains this definition; `None` for the other axis.
+/// Draws a row with an axis. `grid` is the SVG definition of the background that the bars of all
+/// rows use. It is part of one axis only; `None` for the other axis.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
@@ -324,8 +324,8 @@ fn is_open(call: &CallWork) -> bool {
 }
 
 /// Returns the span from the beginning of an open call until now; `None` for a call that has ended.
-/// The bar shows this span behind the periods of work, because the call is also open between these
-/// periods.
+/// The bar shows this span behind the periods of work, so that the call also appears open between
+/// them.
 fn open_span(call: &CallWork) -> Option<WorkSpan> {
     let begin = call.spans.first().filter(|_| is_open(call))?.begin;
     Some(WorkSpan { kind: WorkKind::Queue, begin, end: None })
@@ -448,9 +448,9 @@ fn units(place: f64) -> String {
     format!("{:.1}", place * f64::from(BAR_UNITS))
 }
 
-/// Draws the background of all rows: the gaps that are drawn shorter, and a line for each tick. A
-/// long thread has hundreds of gaps and ticks, so all gaps are one path, all lines are another
-/// path, and the rows share both paths.
+/// Draws the background that all rows share: the shortened gaps and waits, and a line for each
+/// tick. A long thread has hundreds of them, so all gaps and waits are one path, and all lines are
+/// another.
 fn grid(scale: &ChartScale) -> Markup {
     let cuts = scale.times.cuts();
     let cuts = cuts.map(|cut| {

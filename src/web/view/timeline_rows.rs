@@ -1,5 +1,5 @@
-//! The rows of a timeline, in nested order: each turn of a model is beneath its call, and the calls
-//! and subthreads that a turn opened are beneath the turn.
+//! The rows of a timeline, in nested order. The turns of a model are beneath their call. The calls
+//! and subthreads that a turn opened are beneath this turn.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) enum RowContent<'p> {
     Undelivered(UndeliveredMessage<'p>),
 }
 
-/// A message that waits in an open call and is not handed over to the listener of the call yet.
+/// A message of an open call that is not handed over to the call's listener yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UndeliveredMessage<'p> {
     pub message: &'p MessageView,
@@ -37,9 +37,9 @@ pub(super) struct TimelineRow<'p> {
     pub depth: usize,
 }
 
-/// The parent of a row: the row that directly contains it. The message that opened a call
-/// identifies the row of the call. The note that records a turn identifies the row of the turn.
-/// `None` for a row without a parent.
+/// Id of the row that directly contains another row; `None` for a row without a parent. The row of
+/// a call has the id of the message that opened the call. The row of a turn has the id of the note
+/// that records the turn.
 type ParentRow = Option<MessageId>;
 
 /// Returns the subthreads on a page. Each subthread has the position of the record that opened the
@@ -52,8 +52,8 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
     children.collect()
 }
 
-/// Returns the undelivered messages of a page. Leaves out each message that opens a call, because
-/// the call has a row of its own, which shows the state of the call.
+/// Returns the undelivered messages of a page, except messages that open a call. The row of such a
+/// call already shows its state.
 pub(super) fn undelivered<'p>(
     timeline: &'p ThreadTimeline,
     work: &'p [CallWork],
@@ -130,16 +130,16 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
 }
 
 /// Returns the parent row for everything that the record at `position` opened. The parent is the
-/// turn that the call `opener` has in this record. If the call has no turn in this record, the
-/// parent is the call itself. Returns `None` if the page does not have this call.
+/// turn of the call `opener` in this record, or the call itself if the record contains no such
+/// turn. Returns `None` if the page does not have this call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call in which a listener requested a subthread. This call contains the message that
-/// caused the request. Returns `None` if the page lacks the request or this message.
+/// Returns the call in which a listener requested a subthread: the call of the message that caused
+/// the request. Returns `None` if the page lacks the request or this message.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

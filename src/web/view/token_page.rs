@@ -66,8 +66,8 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
     }
 }
 
-/// Whether a redirect to the path stays on this server in every browser. Rejects paths that some
-/// browsers take for the address of another server, such as a path that begins with `//`.
+/// Whether every browser stays on this server after a redirect to the path. Rejects paths that some
+/// browsers take for the address of another server, such as paths that begin with `//`.
 fn is_own_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")

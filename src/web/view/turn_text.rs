@@ -1,5 +1,5 @@
-//! The text of one turn of a model, with a mark at each finding, and the messages that the prompt
-//! of the turn left out.
+//! The text of one turn of a model, with a mark at each finding. Also lists the messages that the
+//! turn's prompt left out.
 
 use maud::{Markup, html};
 
@@ -68,9 +68,8 @@ fn numbered<'f>(findings: &[&'f TurnFinding], line: usize) -> Vec<(usize, &'f Tu
     own.take(limits::WEB_LINE_FINDINGS).collect()
 }
 
-/// Draws a line of a model's text. Marks each place at which a finding reports something wrong in
-/// the text, and adds the number of the finding. A mark is part of the text, so it stays correct
-/// when the browser wraps the line.
+/// Draws a line of a model's text. Marks the place of each finding, and adds the finding's number.
+/// The marks are part of the text, so they stay correct when the browser wraps the line.
 fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     let (text, more) = cut(line, limits::WEB_EXCERPT_CHARS);
     let mut parts = Vec::new();
@@ -90,15 +89,15 @@ fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     }
 }
 
-/// Returns the index of the byte at which a column begins. Columns are counted from 1. Returns the
-/// end of the line for a column after the end.
+/// Returns the byte index at which a column begins. Columns are counted from 1. For a column after
+/// the end of the line, returns the end.
 fn byte_of_column(line: &str, column: usize) -> usize {
     let at = line.char_indices().nth(column.saturating_sub(1));
     at.map_or(line.len(), |(at, _)| at)
 }
 
-/// Returns the number of bytes that the page marks for a finding at the beginning of `rest`: a tag
-/// up to its `>`, or one word.
+/// Returns the length, in bytes, of the mark for a finding at the beginning of `rest`. The mark
+/// covers a tag up to its `>`, or one word.
 fn marked_bytes(rest: &str) -> usize {
     let is_tag = rest.starts_with('<');
     let end = if is_tag {

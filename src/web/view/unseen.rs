@@ -1,5 +1,5 @@
-//! Lists the messages and threads that the model of a turn was not shown. These are the earlier
-//! messages that the turn's prompt leaves out, and the other threads of the tree.
+//! Lists the messages and threads that the model did not see in one turn: earlier messages that the
+//! turn's prompt leaves out, and the other threads of the tree.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::organism::TurnOnRecord;
 
-/// The messages and threads that one turn did not show to its model.
+/// The messages and threads that the model did not see in one turn.
 #[derive(Debug)]
 pub(super) struct UnseenMessages {
     /// The unseen messages of the turn's thread, or the reason why they cannot be determined.

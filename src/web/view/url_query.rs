@@ -51,8 +51,8 @@ impl UrlQuery {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the same parameters, but with `value` as the value of `name`, or without `name` if
-    /// `value` is `None`.
+    /// Returns these parameters without empty ones, and with `value` as the only value of `name`.
+    /// If `value` is `None`, removes `name`.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {
         let others = self.0.iter().filter(|(known, value)| known != name && !value.is_empty());

@@ -1,5 +1,5 @@
 //! The page with the calls that wait for a person, oldest first, with the data for each decision.
-//! This page itself makes no decisions.
+//! The decisions are made on other pages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) fn call_path(call: MessageId) -> String {
 pub(super) struct CallToDecide {
     pub call: HeldCall,
     /// The client's request that led to the call; it may be the call itself. `Ok(None)` if the
-    /// index finds no request for the call. `Err` states why the request could not be read.
+    /// index finds no such request. `Err` contains the reason why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
     /// The turn in which a model wrote the call; `None` if no model wrote it.
     pub turn: Option<WritingTurn>,
@@ -53,10 +53,9 @@ pub(super) struct CallToDecide {
 /// its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
-    /// The payloads of this turn that the gate refused; the gate checks every payload. If there are
-    /// more than [`limits::WEB_TURN_REFUSALS`], contains only the first of them.
+    /// The payloads of this turn that the gate refused, at most [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
-    /// Number of further payloads that the gate refused in this turn.
+    /// Number of payloads of this turn that the gate refused and that `refused` leaves out.
     left: u64,
 }
 
@@ -210,8 +209,8 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
     }
 }
 
-/// Draws links to the previous and the next page. `end` is the number of calls on this page and on
-/// all pages before it.
+/// Draws links to the previous and the next page. `end` is the number of calls up to the end of
+/// this page.
 fn pages(page: &WaitingPage, end: usize) -> Markup {
     html! {
         p.pages {
@@ -321,8 +320,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws the payloads that the gate refused in a turn. In the same turn, the model also wrote
-/// `call`, which waits for a decision.
+/// Draws the payloads that the gate refused in the turn in which the model wrote `call`.
 fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
     html! {
         @if !turn.refused.is_empty() {

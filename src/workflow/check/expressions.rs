@@ -95,9 +95,9 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Returns the shape of the run's view at the start of the goal `number`. The view is the
-    /// document from which expressions select values. The shape lists the elements that the goal's
-    /// expressions may select.
+    /// Returns the shape of the document from which the expressions of the goal `number` select
+    /// values. The shape lists the elements that these expressions may select at the start of the
+    /// goal.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
@@ -198,9 +198,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression that is evaluated on the output of an agent, such as the expression of
-    /// a vote. The paths of the expression start at the elements of this output. `root` is the
-    /// shape of the output.
+    /// Checks an expression whose paths start at the output of an agent, such as the expression of
+    /// a vote. `root` is the shape of this output.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }

@@ -25,7 +25,7 @@ pub(super) fn check(
     }
 }
 
-/// The call of a goal whose setting `with` fills in the fields of the payload.
+/// The call of a goal, with the fields of the payload that the goal's setting `with` fills in.
 struct MappedCall<'a> {
     listener: &'a Placed<ListenerName>,
     payload: PayloadName,
@@ -33,8 +33,8 @@ struct MappedCall<'a> {
 }
 
 impl<'a> MappedCall<'a> {
-    /// Returns the call of a goal. Returns `None` if the goal has no such call, or if the name of
-    /// the payload is not known.
+    /// Returns the call of a goal. Returns `None` if the setting `with` of the goal fills in no
+    /// fields of a call, or if the name of the payload is not known.
     fn of_goal(goal: &'a GoalDefinition, contracts: &Contracts, schemas: &Schemas) -> Option<Self> {
         let target = match &goal.form {
             GoalForm::Run(target) => target,
@@ -52,8 +52,8 @@ impl<'a> MappedCall<'a> {
     }
 }
 
-/// Returns a warning for each field of a payload that holds a decimal number computed by XPath.
-/// XPath computes in binary floating point, so the digits of the number may be unexpected.
+/// Returns a warning for each decimal field of a payload whose value XPath computes. XPath uses
+/// binary floating point, so the digits of the value may be unexpected.
 pub fn computed_decimals(
     definition: &WorkflowDefinition,
     contracts: &Contracts,
@@ -141,9 +141,8 @@ fn payload_of(
     schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key by which the setting `with` names a child or an attribute of a payload: the name
-/// of the child, or `@` and the name of the attribute. The setting fills in the payload of a goal's
-/// call.
+/// Returns the key that the setting `with` uses for a child or an attribute of a payload. The key
+/// of a child is its name. The key of an attribute is `@`, followed by its name.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)

@@ -91,10 +91,10 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports wrong entries in the settings `needs` and `context` of `goal`, the goal with this
-/// `number`. If `needs` names a member of another goal, such as a loop, then `goal` must be a
-/// member of the same goal. `context` may name only goals that have ended before `goal` starts, and
-/// goals of the same loop, which may have ended in an earlier pass.
+/// Reports wrong entries in two settings of `goal`, the goal with this `number`:
+/// - in `needs`: a member of a goal, such as a loop, that does not also contain `goal`;
+/// - in `context`: a goal that may not have ended before `goal` starts. Goals of the same loop are
+///   allowed, because they may have ended in an earlier pass.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -131,8 +131,8 @@ fn check_needs(
     }
 }
 
-/// Reports the entries in the setting `needs` of `goal` that name a member which comes after `goal`
-/// in the same loop or branch. `number` is the number of `goal`.
+/// Reports each entry in the setting `needs` of `goal` that comes after `goal` in the same loop or
+/// branch. `number` is the number of `goal`.
 fn check_later_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -153,8 +153,8 @@ fn check_later_needs(
     }
 }
 
-/// Whether a member of this `kind` stands behind the member of the kind `other` in the same loop or
-/// branch of one goal.
+/// Whether a member of this `kind` comes after the member of the kind `other` in the same loop or
+/// branch.
 fn is_later(kind: MemberKind, other: MemberKind) -> bool {
     match (kind, other) {
         (MemberKind::Loop { position }, MemberKind::Loop { position: other }) => position > other,
@@ -222,7 +222,7 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Reports a role for the items of a goal on whose items no agent works.
+/// Reports a role for the items of a goal if no agent works on these items.
 fn check_item_role(goal: &GoalDefinition, problems: &mut ProblemList) {
     let has_role = matches!(&goal.form, GoalForm::Each(each) if each.role.is_some());
     if has_role && agents_of(goal).is_empty() {
@@ -244,9 +244,9 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that are not allowed for a verifier, that is, for a goal that judges the items
-/// of another goal. If a verifier fails, the judged item fails. Therefore, only the goal with the
-/// items may have settings for failures and supervision.
+/// Reports settings that a verifier, a goal that judges the items of another goal, must not have.
+/// If a verifier fails, the judged item fails. Therefore, only the goal with the items may have
+/// settings for failures and supervision.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -303,9 +303,8 @@ fn check_label(
     }
 }
 
-/// Returns the maximum length, in characters, of each number that is appended to a goal's labels.
-/// The labels of a goal in a loop contain the number of the pass, and those of a verifier contain
-/// the number of the item.
+/// Returns the maximum lengths, in characters, of the numbers that are appended to a goal's labels:
+/// the number of the pass in a loop, and the number of the item for a verifier.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

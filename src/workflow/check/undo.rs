@@ -14,7 +14,7 @@ use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
 /// Returns the problems of an undo rule. The place of a problem is the index of the wrong value in
-/// `rule.with`. If no value in `rule.with` is wrong, the place is the length of `rule.with`.
+/// `rule.with`, or the length of `rule.with` if none of its values is wrong.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,
@@ -72,11 +72,12 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Checks a workflow that undoes calls after a failure. Reports each listener with an undo rule
-/// that can be called beneath the workflow but is no peer of the workflow, because the workflow
-/// cannot send the undo to such a listener. Reports each undo payload that two peers accept,
-/// because the undo would go to both. If the workflow undoes no calls, reports only its setting
-/// `report_to`.
+/// Checks a workflow that undoes calls after a failure. Reports:
+/// - each listener with an undo rule that can be called beneath the workflow but is no peer of it,
+///   because the workflow cannot send the undo to such a listener;
+/// - each undo payload that two peers accept, because the undo would go to both.
+///
+/// For a workflow that undoes no calls, reports only its setting `report_to`.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

@@ -14,8 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start. Then completes the run, if all top-level goals have ended.
-    /// A top-level goal is a goal that is no member of another goal.
+    /// Starts every goal that can start. Then completes the run, if all goals have ended that are
+    /// no members of another goal.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -62,10 +62,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run. If the goal's `retry` setting allows another attempt, and
-    /// `is_final` is not set, starts this attempt. Otherwise, the failure of a judge fails the
-    /// whole goal, and any other failure fails the agent, item or review to which the goal run
-    /// belongs. Each item or agent of a goal has its own number of retries.
+    /// Handles the failure of a goal run. Starts another attempt if the goal's `retry` setting
+    /// allows one and `is_final` is not set. If not, a failed judge fails the whole goal, and any
+    /// other goal run fails its agent, item or review. Each agent or item of a goal has its own
+    /// number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -98,10 +98,9 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the owner of a member, after the goal `number` has ended; the owner is the goal of
-    /// which `number` is a member. A loop or a choice starts its next member. A failed goal that
-    /// was waiting for its fallback ends with this fallback. Does nothing if `number` is a
-    /// verifier, or no member of another goal.
+    /// Continues the owner of the goal `number`, a member, after this goal has ended. A loop or a
+    /// choice starts its next member. A failed goal that was waiting for its fallback ends with the
+    /// fallback. Does nothing for a verifier, or for a goal that is no member.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
@@ -152,8 +151,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Cancels the threads of the goal runs `runs`. Ignores a goal run that has no thread because
-    /// its call could not be built.
+    /// Cancels the threads of `runs`. Ignores a goal run that has no thread because its call could
+    /// not be built.
     pub(super) fn cancel(&mut self, runs: Vec<GoalRun>) {
         let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(failed, _)| failed == run);
         let runs: Vec<_> = runs.into_iter().filter(has_thread).collect();
@@ -196,8 +195,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the decision whether a loop's condition is met after a pass. Depending on the
-    /// decision, ends the loop, fails the loop, or queues its next pass.
+    /// Ends or fails a loop, or queues its next pass. `is_met` states whether the loop's condition
+    /// is met after the present pass.
     fn pass_judged(&mut self, number: usize, is_met: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         let GoalForm::Loop { max, at_max, .. } = &goal.form else { return };
@@ -264,8 +263,8 @@ impl WorkflowRun<'_> {
     }
 
     /// Evaluates a condition of the goal `number`, and returns its value. If a judge has to decide
-    /// the condition, opens a thread for the judge and returns `None`. If the goal is a choice,
-    /// `position` is the position of the branch with this condition.
+    /// the condition, opens a thread for the judge and returns `None`. For a choice, `position` is
+    /// the position of the condition's branch.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

@@ -26,9 +26,9 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies `answer`, the verdict of a person who answered the question of the goal `number`. If
-    /// the verdict is a correction, the goal `about` runs again. Without a usable verdict, the goal
-    /// `number` fails.
+    /// Applies `answer`, a person's verdict on the question of the goal `number`. If the verdict is
+    /// a correction, the goal `about` runs again. If the verdict cannot be used, the goal `number`
+    /// fails.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,
@@ -49,9 +49,9 @@ impl WorkflowRun<'_> {
     }
 
     /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
-    /// question of the goal `asked`. Each goal between these two runs again, too: it depends on
-    /// `about`, and `asked` depends on it. Last, `asked` runs again. If `about` was corrected too
-    /// often, no goal runs again, and the goal `asked` fails.
+    /// question of the goal `asked`. The goals that depend on `about`, and on which `asked`
+    /// depends, then run again, and last `asked` itself. If `about` was corrected too often, the
+    /// goal `asked` fails instead.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let reviewed = self.state.reviewed.remove(&about).unwrap_or_default();
         let given = self.state.corrections.entry(about).or_default();
@@ -109,9 +109,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of a goal that a person has corrected, oldest first. These are the
-    /// corrections by people, and the corrections from those reviews at the position `review` that
-    /// had ended before a person corrected the goal.
+    /// Returns the corrections of a goal that a person has corrected, oldest first: those by
+    /// people, and those from reviews at the position `review` that had ended before a person's
+    /// correction.
     pub(super) fn given_corrections(
         &self,
         number: usize,

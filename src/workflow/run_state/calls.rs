@@ -16,9 +16,8 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Returns the goal whose settings apply to a goal run. If the goal run verifies an item,
-    /// returns the verifier, which is a goal of its own. Otherwise, returns the goal to which the
-    /// goal run belongs.
+    /// Returns the goal whose settings apply to a goal run. For the verification of an item, this
+    /// is the verifier. For any other goal run, it is the goal of the run.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
             RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,
@@ -26,10 +25,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the name of the payload with which an agent must answer the goal run `run`, or with
-    /// which a person must answer its question. Returns `None` if the agent answers with text, or
-    /// if the goal run calls a listener or a workflow. Also returns `None` for a question if the
-    /// run follows the rules of earlier versions.
+    /// Returns the name of the payload that must answer the goal run `run`. Returns `None` if:
+    /// - an agent answers with text;
+    /// - the goal run calls a listener or a workflow;
+    /// - the goal run is a question, and the run follows the rules of earlier versions.
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),

@@ -17,10 +17,10 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the view of a goal, which is the XML document from which expressions select values.
-    /// The view contains the input of the run, the entries `more`, and the outputs of these goals:
-    /// the dependencies and the members of the goal, and all goals in the loop that contains the
-    /// goal. Omits each entry that none of `expressions` can select.
+    /// Builds the view of a goal, the XML document from which expressions select values. The view
+    /// contains the input of the run, the entries `more`, and outputs of goals: the dependencies
+    /// and the members of the goal, and all goals in the loop around it. Leaves out each entry that
+    /// none of `expressions` can select.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -47,8 +47,9 @@ impl WorkflowRun<'_> {
         self.view(&seen, is_named("input"), more)
     }
 
-    /// Builds the view of a goal run: the view of the goal, the item if the goal run works on an
-    /// item, and the output to judge if the goal run is a verification.
+    /// Builds the view of a goal run, which extends the view of its goal. If the goal run works on
+    /// an item, the view contains the item. If the goal run is a verification, the view contains
+    /// the output to judge.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -59,9 +60,9 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// Returns the output that a verifier or supervisor judges in the goal run `run`, as an entry
-    /// of the view. The name of the entry is the id of the goal that produced the output. Returns
-    /// `None` if `run` is no verification and no supervision, or if there is no output.
+    /// Returns the output that a verifier or supervisor judges in `run`, as an entry of the view.
+    /// The name of the entry is the id of the goal that produced the output. Returns `None` if
+    /// `run` judges no output, or if there is no output.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
@@ -71,9 +72,9 @@ impl WorkflowRun<'_> {
         Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
     }
 
-    /// Returns the output that a verifier or supervisor judges in the goal run `run`, as entries of
-    /// the document that the verifier or supervisor gets. Returns an empty list if `run` is no
-    /// verification and no supervision, or if there is no output.
+    /// Returns the output that a verifier or supervisor judges in `run`, as entries of the document
+    /// that the verifier or supervisor gets. Returns an empty list if `run` judges no output, or if
+    /// there is no output.
     fn judged_entries(&self, run: &GoalRun) -> Vec<ContextEntry> {
         let Some(judged) = self.judged(run) else { return Vec::new() };
         match run.part {
@@ -85,8 +86,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the view from which the output of the whole run is selected. This view contains the
-    /// outputs of all goals.
+    /// Builds the view from which the output of the whole run is selected. It contains the outputs
+    /// of all goals.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
         self.view(&all, true, None)
@@ -114,9 +115,9 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal; `None` if the goal has none. For a goal in a loop, the
-    /// output of the previous pass counts as long as the goal has no output in the present pass but
-    /// may still run in it.
+    /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no
+    /// output in the present pass, but may still run in it, returns its output of the previous
+    /// pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());
@@ -232,9 +233,8 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Returns the ended goals whose outputs may appear in the document for the goal run `run`. The
-    /// document is the text that an agent gets as its task. In the result, each goal comes after
-    /// its dependencies.
+    /// Returns the ended goals whose outputs may appear in the document for the goal run `run`.
+    /// Each goal comes after its dependencies.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
         let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
@@ -326,9 +326,8 @@ pub(super) fn body(value: &ViewValue) -> String {
     }
 }
 
-/// Writes the answer of a person as text. If the answer has one field, the text is the value of
-/// this field. If it has several fields, the text has one line for each field. An answer with
-/// nested fields or with attributes becomes XML.
+/// Writes the answer of a person as text: the value of its only field, or one line for each of
+/// several fields. An answer with nested fields or with attributes becomes XML.
 fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
     let is_value = |element: &Element| element.children().next().is_none();
     let has_attributes = |element: &Element| !element.attributes.is_empty();

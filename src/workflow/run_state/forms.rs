@@ -30,10 +30,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Examines the branches of a choice, beginning at `position`, and takes the first branch with
-    /// a true condition. If no condition is true, skips the goal. If a judge has to decide a
-    /// condition, this function returns early, and the answer of the judge later continues the
-    /// examination.
+    /// Takes the first branch of a choice whose condition is true, beginning at `position`. If no
+    /// condition is true, skips the goal. If a judge has to decide a condition, returns early, and
+    /// the judge's answer later continues the search.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -127,7 +126,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the result of a goal run for one agent or item of a goal, or for the whole goal.
+    /// Handles the result of a part of a goal: of one agent, of one item, or of the whole goal.
     pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
         let number = run.goal;
         let Some(goal) = self.graph.goal(number) else { return };
@@ -213,9 +212,8 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote once all agents have a result. If more than half of all agents gave the same
-    /// vote, the first output with this vote becomes the output of the goal. Otherwise, the goal
-    /// fails.
+    /// Ends a vote once all agents have a result. The output of the goal is the first output whose
+    /// vote more than half of all agents gave. If no vote has this majority, the goal fails.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;

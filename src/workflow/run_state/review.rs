@@ -10,8 +10,8 @@ use super::{
 };
 
 impl<'a> WorkflowRun<'a> {
-    /// Handles the output of a goal run whose kind is `Work`: sends the output to the verifier. If
-    /// the goal has no verifier, the output counts as verified.
+    /// Sends the output of a goal run of the kind `Work` to the verifier. If the goal has no
+    /// verifier, the output counts as verified.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
             return self.passed(run, output);
@@ -24,8 +24,8 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Verify, attempt: 1, ..run.clone() });
     }
 
-    /// Handles the output `verdict` of a verifier, which has judged the output of an item. Accepts
-    /// the item's output, runs the item again with `verdict` as a correction, or fails the item.
+    /// Handles `verdict`, in which a verifier has judged the output of an item. Accepts this
+    /// output, runs the item again with `verdict` as a correction, or fails the item.
     pub(super) fn verified(&mut self, run: &GoalRun, verdict: ViewValue) {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
@@ -59,10 +59,9 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that a verifier accepted, or that needs no verification. In an `each`
-    /// goal, the supervisor judges the output of each item, so an item's output goes to the
-    /// supervisor now; without a supervisor, it is accepted. In any other goal, the supervisor
-    /// judges the output of the whole goal, so this output first becomes the result of its part.
+    /// Handles an output that a verifier accepted, or that needs no verification. The output of an
+    /// item goes to the supervisor, who judges each item. Any other output becomes the result of
+    /// its part, because the supervisor judges only the output of the whole goal.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -123,8 +122,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Runs an item or the whole goal again after a correction. The new goal runs have fresh
-    /// threads, and their retries are counted anew.
+    /// Runs an item or the whole goal again after a correction. The new goal runs have new threads,
+    /// and their attempts are counted from 1 again.
     fn start_corrected(&mut self, run: &GoalRun) {
         if let RunPart::Item(_) = run.part {
             let kind = RunKind::Work;
@@ -145,8 +144,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Handles the failure of a verifier or supervisor that has no retries left. If the review was
-    /// of one item, this item fails. Otherwise, the whole goal fails.
+    /// Fails the reviewed item or the whole goal, because a verifier or supervisor failed and has
+    /// no retries left.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),
@@ -180,9 +179,9 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// If a person can still correct the goal `number`, keeps the corrections of the goal's ended
-    /// reviews, each with the position of its review. After a correction by a person, the document
-    /// of the goal shows the kept corrections again.
+    /// Keeps the corrections from ended reviews of the goal `number`, if a person can still correct
+    /// this goal. Each correction has the position of its review. After a person's correction, the
+    /// document of the goal shows the kept corrections again.
     pub(super) fn keep_reviews(
         &mut self,
         number: usize,

@@ -1,5 +1,5 @@
-//! Prepares the state of a retry: the run that retries keeps some results of an earlier run, and
-//! runs the other goals again.
+//! Prepares the state of a retry, which keeps some results of an earlier run, and runs the other
+//! goals again.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use super::{GoalState, RunState};
 
 impl RunState {
     /// Converts the state of an earlier run to the initial state of its retry. The retry runs the
-    /// goals `again`, all goals that depend on them, and all goals that have not ended. The retry
-    /// keeps the results of all other goals. A goal that is a member of another goal, such as a
-    /// loop, is kept or runs again together with the outermost goal that contains it. A goal
-    /// outside of loops that runs again keeps the corrections by people.
+    /// goals `again`, all goals that depend on them, and all goals that have not ended. It keeps
+    /// the results of all other goals. A member of a goal, such as a loop, is kept or runs again
+    /// with the outermost goal around it. A goal that runs again keeps the corrections by people,
+    /// unless it is in a loop.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())

@@ -17,11 +17,11 @@ use crate::xml::write::XSI_NAMESPACE;
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
     /// Whether the root element of the action was written without a namespace. If so, the parser
-    /// looks up each child that was written without a namespace by its local name alone.
+    /// finds children that were written without a namespace by their local names alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first flaw of the action; `None` if no flaw was found. A flaw is a defect after which
-    /// the parser could go on. An action with a flaw is not executed, but reported as broken.
+    /// The first flaw of the action, a defect after which the parser could go on; `None` if no flaw
+    /// was found. An action with a flaw is not executed, but reported as broken.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
@@ -36,9 +36,9 @@ impl ActionReading {
         self.flaw.get_or_insert(note);
     }
 
-    /// Records a finding for the value that begins at `start`. The value contains an escaped
-    /// character, such as `&lt;`, but also a raw `<` or `&`, so the parser has not decoded it.
-    /// `name` is the element or attribute with this value.
+    /// Records a finding for a value that begins at `start`, in the element or attribute `name`.
+    /// The value was not decoded, because it contains a raw `<` or `&` beside an escaped character,
+    /// such as `&lt;`.
     fn note_half_escaped(&mut self, start: usize, name: &str) {
         let message = format!(
             "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \
@@ -49,9 +49,9 @@ impl ActionReading {
 }
 
 impl TurnWalk<'_> {
-    /// Parses the element that begins with the open tag `tag`. The namespace declarations of `tag`
-    /// must already be in scope. Returns the element, and the offset after the element. `parent` is
-    /// the enclosing element; the parser needs it only to find the end of a text-only element.
+    /// Parses the element that begins with the open tag `tag`, whose namespace declarations must
+    /// already be in scope. Returns the element, and the offset after the element. `parent`, the
+    /// enclosing element, is needed only to find the end of a text-only element.
     fn element(
         &mut self,
         tag: &OpenTag,
@@ -159,7 +159,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Parses the open tag of a child at the offset `at`. If no open tag begins there, returns the
+    /// Parses the open tag of a child at the offset `at`. If no open tag begins there, fails with a
     /// defect of the element `parent`.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
@@ -226,7 +226,7 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the decoded attributes of a tag, without namespace declarations. Records in
-    /// `reading` each flaw that it finds, that is, each defect that does not stop the parser.
+    /// `reading` each flaw of the attributes, a defect that does not stop the parser.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());
@@ -265,8 +265,7 @@ impl TurnWalk<'_> {
         attributes
     }
 
-    /// Returns the decoded value of a text-only element. Records each flaw that it finds in the
-    /// value.
+    /// Returns the decoded value of a text-only element. Records each flaw of the value.
     pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut ActionReading) -> String {
         let name = || self.source.lossy(tag.name.clone());
         let start = range.start;

@@ -27,26 +27,25 @@ pub(super) struct TurnWalk<'a> {
     pub cut: bool,
     /// Whether the provider cut the turn off, so that its end is missing.
     pub is_cut_off: bool,
-    /// Number of bytes that were read in vain: the sum over all searches that found no close tag.
-    /// If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed,
-    /// because parsing would take too long.
+    /// Total number of bytes that were read by searches which found no close tag. If it exceeds
+    /// `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed, because parsing would
+    /// take too long.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
-    /// Known ends of fenced code blocks. A block that begins inside another block with the same
-    /// fence has the same end, so this end is searched only once. The key is the character and the
-    /// length of the fence. The value contains the offset from which the end was searched, and the
-    /// end.
+    /// Known ends of fenced code blocks. The key is the character and the length of the fence. The
+    /// value contains the offset from which the end was searched, and the end. A block inside
+    /// another block with the same fence has the same end, so this end is searched only once.
     pub(super) fences: HashMap<(u8, usize), (usize, usize)>,
     /// The last Markdown code that was searched for close tags, and the offset of its last `]]>`.
     code_cdata: Option<(Range<usize>, usize)>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Offset after the last tag. A Markdown quote cannot begin with the `>` before this offset,
-    /// because that `>` ends the tag.
+    /// Offset after the last tag. The `>` directly before this offset ends the tag, and so begins
+    /// no Markdown quote.
     pub tag_end: usize,
-    /// An open tag that was parsed but not used yet; `None` if there is no such tag. It is kept
-    /// because the tag after a child is often the open tag of the next child.
+    /// A parsed open tag that is not used yet; `None` if there is no such tag. It is kept because
+    /// the tag after a child is often the open tag of the next child.
     opened: Option<OpenTag>,
 }
 
@@ -54,8 +53,8 @@ pub(super) struct TurnWalk<'a> {
 /// queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has read the turn. For every name that has a close
-    /// tag after this offset, `known` contains the offset of the last close tag.
+    /// Offset down to which the backward search has read the turn. `known` contains the offset of
+    /// the last close tag of each name that has a close tag after this offset.
     from: usize,
 }
 
@@ -119,8 +118,8 @@ pub(super) struct ParentElement<'a> {
     pub shape: ShapeId,
     /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether the parser looks up a child by its local name alone, if the name is written without
-    /// a prefix.
+    /// Whether the parser looks up a child that was written without a prefix by its local name
+    /// alone.
     pub bare: bool,
     /// Number of namespace bindings that are in scope directly inside the element.
     pub scope_depth: usize,
@@ -128,8 +127,7 @@ pub(super) struct ParentElement<'a> {
 
 /// The kind of text that follows a close tag.
 enum CloseFollower {
-    /// The close tag fits: after it comes a sibling, the close tag of the parent, or the end of the
-    /// turn.
+    /// A sibling, the close tag of the parent, or the end of the turn follows.
     Fits,
     SameClose,
     OtherClose {
@@ -184,8 +182,8 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Whether a close tag with the name `name` may come after the offset `from`. As long as the
-    /// turn has not ended, returns true, because the close tag may still arrive.
+    /// Whether a close tag with the name `name` may come after the offset `from`. True until the
+    /// turn has ended, because the close tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -194,8 +192,8 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Records that a search from the offset `from` to the end of the received text has found no
-    /// close tag. Adds the number of bytes that the search has read to `vain`.
+    /// Adds to `vain` the number of bytes from the offset `from` to the end of the received text,
+    /// because a search for a close tag there found none.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -219,9 +217,9 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds in Markdown code the first close tag with the name `name` that closes an element from
-    /// before the code. Returns `None` if there is no such tag. An element that begins and ends in
-    /// the code is only quoted. Reads no byte beyond the code, so that searching many pieces of
-    /// code costs no more than searching one piece of their total length.
+    /// before the code. Returns `None` if there is no such tag. Skips elements that begin and end
+    /// in the code, because they are only quoted. Reads no byte beyond the code, so that searching
+    /// many pieces costs no more than searching one piece of their total length.
     pub fn close_in_code(
         &mut self,
         name: &[u8],
@@ -261,9 +259,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with the name `name` if this tag is a close tag. Returns `None` if the
-    /// next such tag is an open tag, or if there is none. The parser uses this to distinguish an
-    /// element from a tag that a sentence only mentions.
+    /// Returns the next tag with the name `name` if it is a close tag. Returns `None` if it is an
+    /// open tag, or if there is no such tag. The parser uses this to distinguish an element from a
+    /// tag that a sentence only mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -283,10 +281,10 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. A close tag is a candidate if a sibling, the close
-    /// tag of the parent, or the end of the turn follows. Prefers the first candidate that does not
-    /// close a nested element with the same name. If there is no such candidate, takes the first
-    /// one that closes a nested element.
+    /// Finds the close tag of a text-only child. After this tag, a sibling, the close tag of the
+    /// parent, or the end of the turn must follow. Prefers the first such tag outside of nested
+    /// elements with the same name. If there is none, takes the first one that closes a nested
+    /// element.
     pub fn value_close(
         &mut self,
         name: &[u8],
@@ -521,8 +519,8 @@ fn own_tag(
     Ok(None)
 }
 
-/// If an open tag with the name `name` begins at `at`, returns the offset after this tag. Returns
-/// `None` for a self-closing tag and for any other text.
+/// Returns the offset after the open tag with the name `name` that begins at `at`. Returns `None`
+/// for a self-closing tag or any other text.
 fn opens(source: TurnBytes<'_>, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
     if !source.starts(at + 1, name)? {
         return Ok(None);
@@ -541,8 +539,8 @@ fn opens(source: TurnBytes<'_>, at: usize, name: &[u8]) -> Result<Option<usize>,
     Ok(is_tag.then_some(end + 1))
 }
 
-/// Finds the first close tag with the name `name` from `from` on that closes no element of `source`
-/// with the same name. Returns `None` if there is no such tag.
+/// Finds, from the offset `from` on, the first close tag with the name `name` whose open tag comes
+/// before `from`. Returns `None` if there is no such tag.
 fn balanced_close(
     source: TurnBytes<'_>,
     name: &[u8],

@@ -34,8 +34,7 @@ codes! {
     /// Text stands between the children of an element.
     UnexpectedText "unexpected_text" error,
     MismatchedClose "mismatched_close" error,
-    /// Text stands in an element in place of child elements. A close tag of this element follows
-    /// later.
+    /// An element contains text in place of child elements, and its close tag follows later.
     MalformedAction "malformed_action" error,
     MalformedTag "malformed_tag" error,
     DuplicateAttribute "duplicate_attribute" error,

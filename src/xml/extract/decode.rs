@@ -1,5 +1,5 @@
-//! Decodes the references in a text if the text is strict XML, and otherwise leaves the text as
-//! written. A text that was escaped twice is decoded only once.
+//! Decodes the references in a text that is strict XML, and leaves any other text as written. A
+//! text that was escaped twice is decoded only once.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,8 @@ use memchr::{memchr2, memmem};
 
 use crate::xml::escape::{self, is_xml_char};
 
-/// Decodes the content of a text-only element if the content is strict XML: text with CDATA, with
-/// the five named entities and with legal character references. Otherwise returns the content
-/// unchanged.
+/// Decodes the content of a text-only element if it is strict XML: text with CDATA, the five named
+/// entities and legal character references. Returns any other content unchanged.
 pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
@@ -24,14 +23,14 @@ pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
 
-/// Whether the content `raw` of an element is kept as written although it contains a reference that
-/// strict XML would decode.
+/// Whether the content `raw` of an element is kept as written, but contains a reference that strict
+/// XML would decode.
 pub(super) fn is_half_escaped(raw: &str) -> bool {
     holds_reference(raw) && decode(raw, true).is_none()
 }
 
-/// Whether the attribute value `raw` is kept as written although it contains a reference that
-/// strict XML would decode.
+/// Whether the attribute value `raw` is kept as written, but contains a reference that strict XML
+/// would decode.
 pub(super) fn is_half_escaped_attribute(raw: &str) -> bool {
     holds_reference(raw) && !is_strict_attribute(raw)
 }
@@ -78,8 +77,8 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// Parses the reference at the beginning of `text` as [`escape::reference`] does. Also returns
-/// `None` if the reference exceeds a maximum length.
+/// Parses the reference at the beginning of `text` as [`escape::reference`] does. Returns `None`
+/// also for a reference that exceeds a maximum length.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;

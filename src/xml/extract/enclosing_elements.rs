@@ -1,23 +1,21 @@
 //! Detects values that would join two elements into one, because a close tag is missing. For
-//! example, the first value in `<a><b>one</a><a><b>two</b></a>` must not extend to `</b>`. The
-//! value would contain `</a>` and then `<a>`, and `a` is the name of the element around the value.
-//! So the search for the end of a value does not stop at a close tag if the value would then
-//! contain such a pair of tags.
+//! example, the first value in `<a><b>one</a><a><b>two</b></a>` must not extend to `</b>`: it would
+//! contain the end of the first `a` and the beginning of the second one. So the search for the end
+//! of a value does not stop at such a close tag.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counter of the tags inside a value. It counts only tags that have the name of an element around
-/// the value.
+/// Counts, inside a value, the tags that have the name of an element around the value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
-    /// an element around the value, as `</a>` does in `<a><b>value</a>`.
+    /// Whether the value contains a tag that closes an element around the value, such as `</a>` in
+    /// `<a><b>value</a>`.
     is_left: bool,
-    /// Whether the value contains a tag that closes an element around the value, and later an open
-    /// tag with the name of the same element or of another element around the value.
+    /// Whether the value closes an element around the value, and later opens an element that has
+    /// the name of an element around the value.
     is_reopened: bool,
 }
 
@@ -42,9 +40,9 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether the value must not end at `to`, because it would join two elements. One such case is
-    /// that [`Self::is_reopened`] is true. The other case is that the value contains a whole
-    /// element and a further open tag, both with the name of the same element around the value.
+    /// whether the value must not end at `to`, because it would join two elements. This is so if
+    /// [`Self::is_reopened`] is true. It is also so if the value contains a whole element and a
+    /// further open tag, both with the name of the same element around the value.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -60,8 +58,8 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Whether the scanned part of the value already joins two elements, so that no later close tag
-    /// can end the value. In this case, the part contains a tag that closes an element around the
-    /// value, and later an open tag with the name of an element around the value.
+    /// can end the value. This part closes an element around the value, and later opens an element
+    /// that has the name of an element around the value.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::limits;
 
-/// Extractor of the parts of one model turn, such as actions and reasoning. It works while the text
-/// of the turn streams.
+/// Extracts the parts of one model turn, such as actions and reasoning, while the text of the turn
+/// streams.
 #[derive(Debug)]
 pub struct Extractor {
     grammar: Arc<ActionGrammar>,
@@ -29,7 +29,7 @@ pub struct Extractor {
     is_cut: bool,
     /// Whether the provider cut the turn off, so that its end is missing.
     is_cut_off: bool,
-    /// Offset up to which all decisions about the turn are final, whatever bytes follow.
+    /// Offset up to which all decisions about the turn are final.
     decided: usize,
     /// Offset after the last tag that ends before `decided`.
     tag_end: usize,
@@ -91,14 +91,14 @@ impl Extractor {
         }
     }
 
-    /// Returns the items that are final. Bytes that arrive later cannot change these items.
+    /// Returns the items that are final: later bytes cannot change them.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }
 
-    /// Ends a turn whose end is missing, because the provider cut the turn off, and returns the
-    /// result. In such a turn, a text-only root element with text after its last close tag is
-    /// broken, because the missing part may contain a later close tag of the element.
+    /// Ends a turn whose end the provider has cut off, and returns the result. A text-only root
+    /// element with text after its last close tag is then broken, because the missing end may
+    /// contain a later close tag of this element.
     pub fn finish_cut_off(mut self) -> Extraction {
         self.is_cut_off = true;
         self.finish()
@@ -133,9 +133,9 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the model turn begins inside a reasoning block. The open tag of such a block
-    /// stands in the prompt. Returns true once the decision is made, whatever its result, and false
-    /// if the decision needs more bytes. No item of the turn is final before the decision.
+    /// Decides whether the model turn begins inside a reasoning block whose open tag is in the
+    /// prompt. Returns false if the decision needs more bytes, and true after the decision,
+    /// whatever its result. No item of the turn is final before the decision.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

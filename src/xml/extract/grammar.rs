@@ -30,7 +30,7 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] that are not also payload names of the agent. The comparison ignores
+    /// Those [`REASONING_NAMES`] that are no payload names of the agent. The comparison ignores
     /// case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
@@ -41,8 +41,7 @@ pub struct ActionGrammar {
 
 type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
-/// An FNV-1a hasher. An attacker who chose the names could make them collide, but the names come
-/// from a config.
+/// An FNV-1a hasher. The names come from a config, so no attacker can choose names that collide.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 
@@ -64,9 +63,9 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Filter that rejects most of the names without a meaning, that is, names that are neither actions
-/// nor reasoning nor reserved. Turns contain many tags with such names, so the filter must be fast:
-/// it checks only the first byte and the length of a name, without hashing.
+/// Filter that rejects most names without a meaning: names of no action, no reasoning block and no
+/// reserved element. Turns contain many tags with such names, so the filter must be fast. It checks
+/// only the first byte and the length of a name, without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
@@ -207,10 +206,10 @@ impl ActionGrammar {
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
     }
 
-    /// Looks up the action with the name of a root element. A name with a namespace must match
-    /// exactly. A bare name, which has no prefix and no default namespace, is looked up by its
-    /// local name. If several actions have this local name, the action without a namespace is
-    /// returned. Returns `None` if no action has the name.
+    /// Returns the action with the name of a root element; `None` if there is none. A name with a
+    /// namespace must match exactly. A bare name, which has no prefix and no default namespace,
+    /// needs only the same local name. If several actions have this local name, the action without
+    /// a namespace is returned.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -271,10 +270,9 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
     name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
-/// Returns the action whose name an unknown root element probably misspells. The two names may
-/// differ only in upper and lower case and in punctuation such as hyphens, or in a few characters:
-/// one character if the name of the root element has 3 to 5 bytes, two if it is longer. Returns
-/// `None` if no action has such a name.
+/// Returns the action whose name an unknown root element probably misspells; `None` if there is
+/// none. The names may differ in case and punctuation, such as hyphens. Or they may differ in a few
+/// characters: one if the name of the root element has 3 to 5 bytes, two if it is longer.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

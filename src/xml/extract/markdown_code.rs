@@ -84,8 +84,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
-    /// ends with the first later line that contains only the character `tick`, at least `length`
-    /// times. Without such a line, the block ends with the turn.
+    /// ends with the first later line that contains nothing but the character `tick`, `length`
+    /// times or more. Without such a line, the block ends with the turn.
     fn fence_end(
         &mut self,
         tick: u8,
@@ -132,9 +132,9 @@ impl TurnWalk<'_> {
         Ok(source.len())
     }
 
-    /// Returns the offset of the end of inline code. The code begins at `from`, after a run of
-    /// `length` backticks. It ends with the next run of exactly as many backticks in the same
-    /// paragraph. Returns `None` if there is no such run.
+    /// Returns the end of the inline code that begins at `from`, after a run of `length` backticks.
+    /// The code ends with the next run of exactly as many backticks in the same paragraph. Returns
+    /// `None` if there is no such run.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);

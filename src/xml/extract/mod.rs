@@ -45,8 +45,8 @@ pub use unknown_element::VENDOR_WRAPPERS;
 pub struct Extraction {
     /// The items of the turn in the order of the text.
     pub items: Vec<ExtractedItem>,
-    /// Errors other than those of broken actions and unknown elements, at most `FINDINGS_MAX`. A
-    /// broken action or an unknown element contains its own error.
+    /// Errors that belong to no broken action and no unknown element, at most `FINDINGS_MAX`.
+    /// Broken actions and unknown elements contain their own errors.
     pub errors: Vec<Finding>,
     /// Notices about parts of the text that were ignored, at most `FINDINGS_MAX`.
     pub notices: Vec<Finding>,
@@ -155,8 +155,8 @@ impl Extraction {
         })
     }
 
-    /// Returns all errors: first the errors of broken actions and of unknown elements that contain
-    /// an action, then the errors that belong to no action.
+    /// Returns all errors: those of broken actions, then those of unknown elements that contain an
+    /// action, and last those that belong to no action.
     pub fn defects(&self) -> impl Iterator<Item = &Finding> {
         let with_action = self.unknown_elements().filter(|unknown| unknown.holds_action);
         let unknown = with_action.map(|unknown| &unknown.finding);

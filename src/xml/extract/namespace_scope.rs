@@ -16,7 +16,7 @@ pub(super) struct PrefixScope {
 pub(super) enum WrittenName<'a> {
     /// A name without a prefix, where no default namespace is declared.
     Bare(&'a str),
-    /// A name with a namespace. The namespace is empty where the default namespace was undeclared.
+    /// A name with a namespace. The namespace is empty if the default namespace was undeclared.
     Bound(String, &'a str),
     /// A name whose prefix is not bound, written with its prefix.
     Unbound(&'a str),

@@ -1,5 +1,6 @@
-//! Quotations in the text around actions: quotation marks directly on both sides of an element, and
-//! Markdown quote lines. An element in a quotation is no action. Indented code is no quotation.
+//! Quotations in the text around actions. An element is a quotation, and no action, if quotation
+//! marks are directly on both sides of it, or if it is on Markdown quote lines. Indented code is no
+//! quotation.
 
 use std::ops::Range;
 
@@ -50,8 +51,8 @@ impl QuoteBlocks {
     }
 
     /// Returns the block of quote lines around the offset `at`; `None` if `at` is in no such block.
-    /// Returns [`NeedMoreBytes`] while more bytes may make the line of `at` a quote line or extend
-    /// the block.
+    /// Returns [`NeedMoreBytes`] while later bytes may make the line of `at` a quote line, or may
+    /// extend the block.
     fn holding(
         &self,
         at: usize,
@@ -130,9 +131,9 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Returns the end of the quotation whose opening mark stands directly before the element from
-    /// `at` to `end`. Returns `None` if the element is not quoted. The quotation may contain
-    /// further complete actions.
+    /// Returns the end of the quotation that begins with a quotation mark directly before the
+    /// element from `at` to `end`. Returns `None` if the element is not quoted. The quotation may
+    /// contain further complete actions.
     pub fn quotation_end(
         &mut self,
         at: usize,

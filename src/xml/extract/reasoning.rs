@@ -1,6 +1,6 @@
 //! Reasoning: reasoning blocks in a turn, and reasoning that began in the prompt.
 //!
-//! Some chat templates open the reasoning block in the prompt. A turn then begins inside the block
+//! Some chat templates open the reasoning block in the prompt. A turn then begins inside the block,
 //! and contains only its close tag. Such a turn is recognised because its first reasoning tag is a
 //! close tag.
 
@@ -17,7 +17,7 @@ use super::turn_bytes::NeedMoreBytes;
 use crate::mutant::mutant;
 
 /// Names of reasoning elements. The comparison ignores case. If the agent may write a payload with
-/// one of these names, the element is this payload and no reasoning.
+/// one of these names, an element with this name is the payload and no reasoning.
 pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
 /// State of the search for the first reasoning tag of a turn.
@@ -25,18 +25,17 @@ pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "
 pub(super) struct PromptReasoning {
     /// Offset before which no reasoning tag begins.
     pub searched_to: usize,
-    /// Offset after the last tag before `searched_to`. A Markdown quote cannot begin with the `>`
-    /// before this offset, because that `>` ends the tag.
+    /// Offset after the last tag before `searched_to`. The `>` directly before this offset ends the
+    /// tag, and so begins no Markdown quote.
     tag_end: usize,
     /// Whether the search has ended, with or without a reasoning tag.
     pub is_decided: bool,
 }
 
 impl TurnWalk<'_> {
-    /// Returns the reasoning block with which the turn begins, if the open tag of this block stands
-    /// in the prompt. The turn then contains only the close tag. Returns `None` if the turn does
-    /// not begin inside a reasoning block. Returns [`NeedMoreBytes`] if this cannot be decided from
-    /// the received bytes.
+    /// Returns the reasoning block that the prompt opened and that the turn only closes. Returns
+    /// `None` if the turn does not begin inside a reasoning block. Returns [`NeedMoreBytes`] if
+    /// this cannot be decided from the received bytes.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
@@ -95,10 +94,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end` is not one action, as it seemed, but a draft inside
-    /// reasoning, followed by the real action. In this case, the text contains a close tag of
-    /// reasoning and, later, the open tag of the real action. The draft and the real action have
-    /// the same name.
+    /// Whether the text from `at` to `end`, which looks like one action, is a draft inside
+    /// reasoning, followed by the real action of the same name. The text then contains a close tag
+    /// of reasoning between the open tags of the draft and of the real action.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -119,9 +117,9 @@ impl TurnWalk<'_> {
         false
     }
 
-    /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
-    /// in inline code ends the block only if no close tag follows outside of code. Returns `None`
-    /// if the turn has ended without any close tag of the block.
+    /// Returns the offset after the close tag of the reasoning block that `tag` opens. Takes a
+    /// close tag in inline code only if no close tag follows outside of code. Returns `None` if the
+    /// turn has ended without any close tag of the block.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;
@@ -158,8 +156,8 @@ impl TurnWalk<'_> {
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
-    /// Returns the offset after the close tag at `at`, if this close tag ends the reasoning block
-    /// that `tag` opens, otherwise `None`.
+    /// Returns the offset after the close tag at `at`, if it ends the reasoning block that `tag`
+    /// opens. Returns `None` for any other text.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

@@ -6,9 +6,9 @@ use memchr::memchr3;
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Limiter that decides when undecided bytes are scanned again. The cost of a scan grows with the
-/// number of undecided bytes. The limiter keeps the cost of all scans together below a small
-/// multiple of the turn's length.
+/// Decides when undecided bytes are scanned again. The cost of a scan grows with the number of
+/// undecided bytes. The cost of all scans together stays below a small multiple of the turn's
+/// length.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,
@@ -23,10 +23,11 @@ impl RescanLimiter {
         self.spent += undecided;
     }
 
-    /// Whether the undecided end of `turn`, which begins at the offset `decided`, should be scanned
-    /// again. The new bytes, which begin at the offset `old`, must contain a `>`, a backtick or a
-    /// line break. In addition, all scans together, including this one, must read at most `SHARE`
-    /// times the length of the turn, plus `ALLOWANCE_BYTES`.
+    /// Whether the undecided end of `turn`, from the offset `decided` on, should be scanned again.
+    /// Two conditions must be met:
+    /// - the new bytes, from the offset `old` on, contain a `>`, a backtick or a line break;
+    /// - all scans, including this one, read at most `SHARE` times the length of the turn, plus
+    ///   `ALLOWANCE_BYTES`.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
@@ -35,8 +36,8 @@ impl RescanLimiter {
     }
 }
 
-/// Converter of a turn's byte offsets to lines and columns. Counts each line only once if the
-/// offsets increase.
+/// Converts byte offsets in a turn to lines and columns. Counts each line only once if the offsets
+/// increase.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

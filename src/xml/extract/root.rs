@@ -21,7 +21,7 @@ enum RootBoundary {
     SameClose(OwnTag),
     Action,
     End,
-    /// The search read too many bytes in vain.
+    /// The searches for close tags read too many bytes without finding one.
     Tangled,
 }
 
@@ -61,10 +61,13 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Finds the end of a broken action; nothing before this end is executed. The action ends after
-    /// its close tag or, without a close tag, at the offset `defect.resume`. Without both, the
-    /// action usually ends with the turn. But it ends after its open tag if that tag is malformed,
-    /// unless the defect is an unclosed or unknown child.
+    /// Finds the end of a broken action; nothing before this end is executed. The end is the first
+    /// of these offsets that exists:
+    /// - the end of the action's close tag;
+    /// - `defect.resume`;
+    /// - the end of the open tag, if it is malformed, and the defect is no unclosed or unknown
+    ///   child;
+    /// - the end of the turn.
     fn broken(
         &mut self,
         tag: &OpenTag,
@@ -107,9 +110,10 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Handles the open tag of an action whose content must be child elements, if text follows the
-    /// tag instead. If a close tag of the same name comes later, the action is broken and extends
-    /// to this close tag. Without a close tag, the open tag is text that mentions the action.
+    /// Handles the open tag of an action that must contain child elements, but in which text
+    /// follows the tag. If a close tag of the same name comes later, the action is broken and
+    /// extends to this close tag. Without a close tag, the open tag is text that mentions the
+    /// action.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());

@@ -34,8 +34,8 @@ pub(super) enum DraftItem {
     Action(Element),
     Broken(RawFinding),
     Unknown(QName),
-    /// A closed element that is no action of the agent, and whose name has no namespace (no prefix,
-    /// or a prefix that is not bound). It is reported to the agent, and is not executed.
+    /// A closed element that is no action of the agent, and whose name has no namespace, because it
+    /// has no prefix or an unbound one. It is reported to the agent, and is not executed.
     UnknownElement {
         name: String,
         note: RawFinding,
@@ -269,9 +269,9 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// Handles a root element that is no action. An element whose name has no namespace becomes an
-    /// unknown element, which is reported to the agent as refused. An element whose name has a
-    /// namespace becomes a payload, which the pump refuses later.
+    /// Handles a root element that is no action. If its name has no namespace, the element becomes
+    /// an unknown element, which is reported to the agent as refused. If its name has a namespace,
+    /// the element becomes a payload, which the pump refuses later.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -329,8 +329,8 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether the tag with the name `name` is certainly no root element with a meaning: its name
-    /// has no prefix and no meaning, and none of its attributes declares a namespace. The
+    /// Whether the tag with the name `name` certainly begins no root element with a meaning. This
+    /// is so if the name has no prefix and no meaning, and no attribute declares a namespace. The
     /// attributes are not parsed, so the result may be false for such a tag, too.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMoreBytes> {
         let source = self.source;

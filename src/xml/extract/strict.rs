@@ -19,8 +19,8 @@ struct OpenTagScope {
 
 impl TurnWalk<'_> {
     /// Returns the content of the element that `tag` opens, and the offset after its close tag. The
-    /// content must be well-formed. If `unqualified` is set, the schema declares child elements,
-    /// and none of them has a namespace.
+    /// content must be well-formed. `unqualified` states that the schema declares child elements,
+    /// all without a namespace.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,
@@ -179,9 +179,10 @@ impl TurnWalk<'_> {
     }
 }
 
-/// Binds the namespace of an element `name` in an action that was written without namespaces. The
-/// namespace becomes the default one, so it applies to names without a prefix in the content, too.
-/// If `unqualified` is set, these names have no namespace, so the element gets a prefix instead.
+/// Binds the namespace of the element `name` in an action that was written without namespaces. The
+/// namespace becomes the default one, so that it also applies to names without a prefix in the
+/// content. With `unqualified`, these names have no namespace, so the element gets a prefix
+/// instead.
 fn bind_namespace(verbatim: &mut Verbatim, name: &QName, unqualified: bool) {
     let Verbatim { written, bindings, .. } = verbatim;
     let is_bound = |prefix: &str| bindings.iter().any(|(bound, _)| bound == prefix);

@@ -40,7 +40,8 @@ pub(super) enum TagOpening {
     Tag(OpenTag),
     /// Plain text, because the `<` begins no tag.
     Text,
-    /// The name of a tag that is interrupted: after white space, another `<` stands before any `>`.
+    /// A tag in which, after white space, another `<` comes before any `>`. The range is the name
+    /// of the tag.
     Interrupted(Range<usize>),
     /// A tag that the end of the turn cuts off. Its name may be incomplete.
     Cut(Range<usize>),
@@ -54,7 +55,7 @@ impl TurnBytes<'_> {
     }
 
     /// Whether a close tag with the name `name` comes within the next few hundred bytes. Most
-    /// elements are closed so soon. For them, this check saves a search of the whole turn.
+    /// elements are closed so soon, and this check then saves a search of the whole turn.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -197,9 +198,9 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles a `<` that stands where the next attribute of the tag could begin. If the value of
-    /// an earlier attribute contains a `<` as well, this value probably lacks its closing quote, so
-    /// the tag may end inside the value.
+    /// Handles a `<` at the place where the next attribute of the tag could begin. If the value of
+    /// an earlier attribute also contains a `<`, its closing quote is probably missing, so the tag
+    /// may end inside this value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
@@ -230,8 +231,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Parses the close tag at `start`. Returns its name and the offset after it; `None` if no
-    /// close tag begins at `start`.
+    /// Returns the name of the close tag at `start`, and the offset after the tag. Returns `None`
+    /// if no close tag begins at `start`.
     pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMoreBytes> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };

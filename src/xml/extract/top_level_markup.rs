@@ -1,6 +1,6 @@
-//! Finds the kind and the end of one piece of top-level markup. When the parser searches for a tag,
-//! it uses the pieces to skip code, quotations, reasoning and the values of actions. The items of
-//! the turn come from the scanner, not from these pieces.
+//! Finds the kind and the end of one piece of top-level markup. A search for a tag uses the pieces
+//! to skip code, quotations, reasoning and the values of actions. The scanner, and not this module,
+//! finds the items of the turn.
 
 use std::ops::Range;
 

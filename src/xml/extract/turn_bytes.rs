@@ -10,14 +10,13 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// An offset, and the valid UTF-8 text from this offset on. The whole text is checked for valid
-    /// UTF-8 at once, because a check of each name would cost more.
+    /// An offset, and the valid UTF-8 text from this offset on. The text is checked for valid UTF-8
+    /// as a whole, because a check of each name would cost more.
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// Offset of the last `]]>` of a turn that has ended; the maximum value for any other turn. A
-    /// CDATA section whose content begins after this offset is never closed, so no search is
-    /// needed.
+    /// Offset of the last `]]>` in a turn that has ended; the maximum value before the end. A CDATA
+    /// section whose content begins after this offset is never closed, so no search is needed.
     last_cdata_end: usize,
     last_comment_end: usize,
 }
@@ -64,9 +63,8 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> TurnBytes<'a> {
-    /// Wraps the received `bytes` of a model turn for searches. Checks the bytes from the offset
-    /// `decided` on for valid UTF-8 at once. Earlier bytes are checked only if they are read as
-    /// text.
+    /// Wraps the received `bytes` of a model turn for searches. Checks all bytes from the offset
+    /// `decided` on for valid UTF-8 at once, and each earlier byte only if it is read as text.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
         // Searching backwards for an end costs more than searching for a start, and most texts
         // contain neither.
@@ -141,8 +139,8 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// Returns the result of a search that found nothing: `None` if the turn has ended, and
-    /// otherwise [`NeedMoreBytes`], because more bytes may arrive.
+    /// Returns the result of a search that found nothing. This is `None` if the turn has ended, or
+    /// else [`NeedMoreBytes`], because more bytes may arrive.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMoreBytes> {
         if self.ended { Ok(None) } else { Err(NeedMoreBytes) }
     }

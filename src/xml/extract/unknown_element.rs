@@ -79,8 +79,8 @@ impl TurnWalk<'_> {
     /// `from`. Returns `None` if the element is not closed. A close tag in code, in a quotation, in
     /// reasoning or in the value of an action does not count.
     ///
-    /// There is one exception. If the element has close tags only in code or in quotations, and an
-    /// action begins before one of these close tags, the element extends to the end of that code or
+    /// There is one exception. If all close tags of the element are in code or in quotations, and
+    /// an action begins before one of them, the element extends to the end of that code or
     /// quotation. The action is then inside the element, and is not executed.
     pub fn unknown_end(
         &mut self,
@@ -154,9 +154,9 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after the close tag of a wrapper, that is, an element in
-    /// [`VENDOR_WRAPPERS`]. Returns `None` if the wrapper is empty, if it contains anything other
-    /// than whole actions and wrappers, or if wrappers are nested too deep.
+    /// Returns the offset after the close tag of a wrapper, an element in [`VENDOR_WRAPPERS`].
+    /// Returns `None` if the wrapper is empty, if it contains anything other than whole actions and
+    /// wrappers, or if wrappers are nested too deep.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
         const NESTED_MAX: usize = 3;
         let source = self.source;

@@ -38,8 +38,8 @@ impl ComplexityBounds {
         Ok(())
     }
 
-    /// Counts a piece of markup. If the piece is a start tag and is not [`MarkupPiece::plain`],
-    /// `tag` must contain the parts of this start tag.
+    /// Counts a piece of markup. For a start tag that is not [`MarkupPiece::plain`], `tag` must
+    /// contain the parts of the start tag.
     pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {

@@ -31,9 +31,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
 }
 
 /// Returns the number of bytes to skip in `rest`, which begins with `<`: a whole comment or CDATA
-/// section, or only the `<` of other markup. Returns `None` if a comment or CDATA section has no
-/// end; a later stage of the scan reports this defect. Fails if `rest` begins with forbidden
-/// markup.
+/// section, or only the `<` of other markup. Returns `None` for a comment or CDATA section without
+/// an end, which a later stage of the scan reports. Fails if `rest` begins with forbidden markup.
 fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, ScanViolation> {
     let forbidden = |what: &str| {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");

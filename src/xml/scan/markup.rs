@@ -66,8 +66,8 @@ impl<'a> MarkupLexer<'a> {
     }
 
     /// Extends a start tag to its whole element, if the tag is plain and the content is text
-    /// without `&` and `>`, as in most elements of a payload. Returns `None` for any other element.
-    /// `tag` must be the piece that the lexer returned last.
+    /// without `&` and `>`. Most elements of a payload are of this kind. Returns `None` for any
+    /// other element. `tag` must be the latest piece that the lexer returned.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -173,8 +173,8 @@ fn called(kind: MarkupKind) -> &'static str {
     }
 }
 
-/// Number of bytes that a search examines one by one before it switches to a vectorised search. The
-/// vectorised search costs more to set up.
+/// Number of bytes that a search examines one by one before it switches to a vectorised search,
+/// which costs more to set up.
 const NEAR: usize = 32;
 
 fn head(rest: &[u8]) -> &[u8] {
@@ -182,8 +182,8 @@ fn head(rest: &[u8]) -> &[u8] {
 }
 
 /// Returns the offset of the first byte in `rest` for which `is_it` returns true; `None` if there
-/// is no such byte. `far` is a vectorised search for the same bytes. It is used only after the
-/// first [`NEAR`] bytes.
+/// is no such byte. After the first [`NEAR`] bytes, uses `far`, a vectorised search for the same
+/// bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,
@@ -194,9 +194,9 @@ fn near(
 }
 
 /// Returns the length of the comment, CDATA section or processing instruction at the beginning of
-/// `rest`, including its delimiters. Returns `None` if the closing delimiter is missing. A text may
-/// contain hundreds of thousands of such sections, so the end of a short section is found without a
-/// vectorised search.
+/// `rest`, including its delimiters. Returns `None` if the closing delimiter is missing. Finds a
+/// near end without a vectorised search, because a text may contain hundreds of thousands of short
+/// sections.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],

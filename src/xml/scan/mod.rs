@@ -1,10 +1,9 @@
 //! The scan: checks a text before any full parser sees it.
 //!
 //! All stages of the scan take linear time and bounded memory: size, UTF-8, forbidden markup,
-//! complexity, well-formedness with namespaces, and number of roots. The stages come in the order
-//! in which the gate reports violations, so the violation of the earliest stage is reported. A
-//! valid text takes one pass for all stages from the third on. Only after a violation do these
-//! stages run separately.
+//! complexity, well-formedness with namespaces, and number of roots. If a text has several
+//! violations, the violation of the earliest stage is reported. A valid text takes one pass for all
+//! stages from the third on. Only after a violation do these stages run separately.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 
@@ -106,8 +105,8 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
     wellformed::check(text, prolog.end)?.into_single(text)
 }
 
-/// Checks the size of a text against `max`. A BOM and white space around the payload are not
-/// counted, but have a limit of their own.
+/// Checks the size of a text against `max`. A BOM and white space around the payload do not count,
+/// but have a limit of their own.
 fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
     let (length, unit) = match text.len() {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
@@ -131,7 +130,7 @@ fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
     })
 }
 
-/// Shortens and quotes a name or value of the text, for an error message.
+/// Shortens a name or value of the text, for an error message.
 fn quoted(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();

@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 
 use crate::xml::escape::is_xml_char;
 
-/// Searcher for the first two bytes of U+FFFE and U+FFFF. Created once, because creating a searcher
+/// Searcher for the first two bytes of U+FFFE and U+FFFF. It is created once, because its creation
 /// costs more than a search in a short text.
 static NONCHARACTER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\xEF\xBF"));
 

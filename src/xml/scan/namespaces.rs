@@ -30,8 +30,8 @@ pub(super) struct NamespaceTable<'a> {
     numbers: HashMap<Cow<'a, str>, NamespaceId>,
     /// Bindings of prefixes, the innermost last. The empty prefix stands for the default namespace.
     bindings: Vec<(&'a str, NamespaceId)>,
-    /// For each open element, the length of `bindings` before the element's own declarations. When
-    /// the element is closed, `bindings` is cut to this length.
+    /// For each open element, the length of `bindings` before the element's own declarations. The
+    /// end of the element cuts `bindings` to this length.
     marks: Vec<usize>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> NamespaceTable<'a> {
         self.bindings.truncate(self.marks.pop().unwrap_or_default());
     }
 
-    /// Binds `prefix` to the namespace in the value of `at`, an `xmlns` attribute. The empty prefix
+    /// Binds `prefix` to the namespace that `at`, an `xmlns` attribute, declares. The empty prefix
     /// stands for the default namespace.
     pub fn declare(&mut self, prefix: &'a str, at: &TagAttribute<'a>) -> Result<(), ScanViolation> {
         let wrong = |message: &str| Err(ScanViolation::form(at.offset, message));

@@ -9,24 +9,24 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element as a separate document, cut out of a larger text. Its names have the same namespaces
-/// as in that text.
+/// An element that was cut out of a larger text, as a separate document. Its names have the same
+/// namespaces as in that text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
     /// Byte range of the element in the original text.
     pub range: Range<usize>,
-    /// Text of the element. Its start tag contains every namespace declaration of its parents that
-    /// the element relies on.
+    /// Text of the element. Its start tag contains the namespace declarations of its parents on
+    /// which the element relies.
     pub text: String,
     /// Byte range in `text` of the added namespace declarations.
     pub added: Range<usize>,
-    /// Byte range in `text` of the URI of the added default namespace; `None` if no default
-    /// namespace was added.
+    /// Byte range, in `text`, of the URI of the default namespace that was added; `None` if none
+    /// was added.
     inherited: Option<Range<usize>>,
 }
 
 impl NestedElement {
-    /// Returns a copy of the element in which the namespace `uri` replaces the default namespace
+    /// Returns a copy of the element with the namespace `uri` in place of the default namespace
     /// that the element inherited from its parents. Returns `None` if the element relies on no
     /// inherited default namespace. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
@@ -102,8 +102,8 @@ fn declarations<'a>(text: &'a str, tag: &MarkupPiece) -> Vec<(&'a str, &'a str)>
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
 
-/// Copies an element, and adds the namespace declarations that the element inherits: the default
-/// namespace, and each prefix that occurs in a name or in a value of the element.
+/// Copies an element, and adds the namespace declarations that it inherits: the default namespace,
+/// and each prefix that occurs in a name or in a value of the element.
 fn cut_out(
     text: &str,
     range: Range<usize>,

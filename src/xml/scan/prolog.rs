@@ -2,8 +2,8 @@
 
 use super::{BrokenRule, ScanViolation, quoted};
 
-/// The prolog of a text. A wrong encoding and any other defect of the XML declaration are stored
-/// separately, because different stages of the scan report them.
+/// The prolog of a text. A wrong encoding is stored apart from other defects of the XML
+/// declaration, because different stages of the scan report them.
 pub(super) struct DocumentProlog {
     /// Byte offset of the text after the prolog.
     pub end: usize,

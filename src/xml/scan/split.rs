@@ -7,8 +7,8 @@ use super::tag::is_space;
 use super::{BrokenRule, ScanViolation, prolog, utf8};
 use crate::limits;
 
-/// Finds the root elements of a frame. A frame contains any number of them, with white space and
-/// comments in between. This function only counts tags; the scan checks each payload later.
+/// Finds the root elements of a frame, which contains any number of them, with white space and
+/// comments in between. Only counts tags, because the scan checks each payload later.
 pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
     let text = utf8(frame)?;
     let prolog = prolog::read(text);

@@ -14,8 +14,8 @@ pub(super) struct TagAttribute<'a> {
 }
 
 impl<'a> TagAttribute<'a> {
-    /// Returns the prefix that this attribute declares. Empty for the default namespace; `None` if
-    /// the attribute is no namespace declaration.
+    /// Returns the prefix that this attribute declares, which is empty for the default namespace.
+    /// Returns `None` if the attribute is no namespace declaration.
     pub fn declares(&self) -> Option<&'a str> {
         let rest = self.name.strip_prefix("xmlns")?;
         if rest.is_empty() { Some(rest) } else { rest.strip_prefix(':') }

@@ -44,10 +44,10 @@ impl RootElements {
     }
 }
 
-/// Checks `text` from `start` to its end. Reports forbidden markup first, then an exceeded limit,
-/// and only then malformed XML, even if the malformed XML comes first in the text. A valid text
-/// needs one pass. If this pass finds a violation, the remaining text is checked for violations
-/// that must be reported first.
+/// Checks `text` from `start` to its end. Of several violations, reports forbidden markup first,
+/// then an exceeded limit, and only then malformed XML, in whatever order they are in the text. A
+/// valid text needs one pass. After a violation, the remaining text is checked for violations that
+/// must be reported first.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -81,10 +81,10 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation to report after the check has found `violation`. If the text from `at` on
-/// contains a violation that must be reported first, such as forbidden markup, returns the
-/// violation in this text. Otherwise, returns `violation`. `bounds` has already counted the
-/// elements before the offset `counted`, so the check of the limits continues at this offset.
+/// Returns the violation to report after the check has found `violation`. This is a violation in
+/// the text from `at` on that must be reported first, such as forbidden markup, or else
+/// `violation`. The check of the limits continues at the offset `counted`, because `bounds` has
+/// already counted the elements before it.
 #[cold]
 fn first(
     text: &str,
@@ -115,7 +115,7 @@ struct FoundAttribute<'a> {
     offset: usize,
 }
 
-/// Checker of the well-formedness of a text. It also finds the root elements of the text.
+/// Checks the well-formedness of a text, and finds its root elements.
 struct WellFormednessChecker<'a> {
     text: &'a str,
     /// Name and offset of every open element.
@@ -163,8 +163,8 @@ impl<'a> WellFormednessChecker<'a> {
         character_data(text, range.start)
     }
 
-    /// Checks one piece of markup. If the piece is a start tag and is not [`MarkupPiece::plain`],
-    /// `tag` must contain the parts of this start tag.
+    /// Checks one piece of markup. For a start tag that is not [`MarkupPiece::plain`], `tag` must
+    /// contain the parts of the start tag.
     fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {

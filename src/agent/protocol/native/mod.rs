@@ -36,8 +36,8 @@ pub(super) fn take(
     }
 }
 
-/// Records the refusal of a native call. Returns a digest of the call; the record identifies the
-/// refused call by this digest.
+/// Records the refusal of a native call. Returns the digest by which the record identifies the
+/// call.
 pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());

@@ -40,9 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the tool parameter that takes an inner payload; `None` if the tool's payload
-    /// contains no inner payload. The value of the parameter is an object with one property, which
-    /// is named like the tool of the inner payload.
+    /// Name of the tool parameter for an inner payload; `None` if the tool's payload contains none.
+    /// The value of the parameter is an object with one property, which is named like the tool of
+    /// the inner payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -53,9 +53,9 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name, except for the name `thinking`, because reasoning needs
-    /// no tool. If `with_finals` is false, leaves out the tools that end the call and the tools
-    /// that report progress.
+    /// Makes a tool for each payload name. The name `thinking` gets none, because reasoning needs
+    /// no tool. If `with_finals` is false, the payloads that end the call or report progress get
+    /// none, either.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -135,9 +135,9 @@ impl NativeTools {
         name
     }
 
-    /// Extends the tools of those core payloads that contain another payload, the inner payload.
-    /// The model can then write the inner payload as JSON: as an object with one property, whose
-    /// name is the name of the inner payload's tool.
+    /// Changes the tools of core payloads that contain another payload, so that the model can write
+    /// this inner payload as JSON: as an object with one property, which is named like the tool of
+    /// the inner payload.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -297,8 +297,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts one of the arguments, the inner payload, from JSON to XML. `place` is the name of
-    /// this argument. Changes nothing if the argument is a text, because the text is XML already.
+    /// Converts the argument `place` of a native call, an inner payload, from JSON to XML. A text
+    /// stays unchanged, because it is XML already.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -347,8 +347,7 @@ impl NativeTools {
 }
 
 /// Returns the JSON schema for a payload inside a core payload. The schema lists only the names of
-/// the permitted tools, because the tool of each payload already defines the schema of that
-/// payload.
+/// the permitted tools; the tool of each payload has the full schema.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \

@@ -1,9 +1,9 @@
-//! Renders a conversation in its order. Each turn of the model is followed first by the results of
-//! its calls, in the order of the calls, and then by all other messages.
+//! Renders a conversation in its order. After each turn of the model come the results of the turn's
+//! actions, in the order of the actions, and then all other messages.
 //!
-//! A conversation is a sequence of segments. The first segment has the items before the first turn.
-//! Each further segment has one turn and the items after it. A segment depends only on its own
-//! items, so it does not change while the conversation grows.
+//! A conversation is a sequence of segments: first the items before the first turn, then, for each
+//! turn, the turn with the items up to the next one. A segment depends only on its own items, so it
+//! does not change while the conversation grows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// The provider for which the conversation is rendered. Native calls that this provider wrote
-    /// in earlier turns become blocks of its API, together with their results. Native calls and
-    /// results of other providers become XML. If `None`, all native calls become XML.
+    /// The provider for which the conversation is rendered. Native calls of this provider become
+    /// blocks of its API, and those of other providers become XML. If `None`, all native calls
+    /// become XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }
 
-/// A rendered conversation, kept between turns. The next turn reuses the segments before the first
-/// changed item, and renders the later segments again.
+/// A rendered conversation, kept between turns. The next turn reuses all segments before the first
+/// changed item, and renders only the rest again.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,
@@ -47,8 +47,7 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a rendered segment: how many items, messages and bytes the conversation contains up
-/// to this end.
+/// Size of the conversation from its beginning up to the end of one segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.
@@ -112,8 +111,8 @@ impl RenderedConversation {
         self.segments.last().copied().unwrap_or_default()
     }
 
-    /// Adds a segment: the message of the model for `turn`, followed by a user message with the
-    /// items in `after`. If `turn` is `None`, the segment is only the user message.
+    /// Adds a segment: `turn` as a message of the model, then a user message with the items in
+    /// `after`. If `turn` is `None`, the segment is only the user message.
     fn push(
         &mut self,
         turn: Option<&Arc<ModelText>>,
@@ -197,9 +196,8 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     ChatMessage { role: ChatRole::Assistant, blocks }
 }
 
-/// Returns a native call in the form of the API of its provider. A call that was written without
-/// arguments gets an empty object. Before the eleventh version of the renderer, its arguments
-/// stayed empty, and the request had `not_json` in their place.
+/// Returns a native call in the form of the API of its provider. A call without arguments gets an
+/// empty object. In renderer versions before the eleventh, such arguments stay an empty text.
 fn native_call(call: &ToolCall, version: RendererVersion) -> ChatBlock {
     let mut call = call.clone();
     if call.arguments.trim().is_empty() && version >= RendererVersion::V11 {
@@ -224,8 +222,8 @@ struct PendingToolResult<'a> {
     id: &'a str,
     /// Text in place of a result that is missing.
     silent: &'static str,
-    /// Results of the call, in the order in which they arrived. A call to a group of peers is one
-    /// action for each peer. Each result has the index of its action.
+    /// Results of the call, in the order in which they arrived, each with the index of its action.
+    /// Several results come from a call to a group: it counts as one action for each peer.
     results: Vec<(Option<usize>, RenderedMessage<'a>)>,
 }
 
@@ -243,8 +241,8 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// Makes the user message from `items`. In the message, the results come first, in the order of
-    /// the actions. All other texts follow.
+    /// Makes the user message from `items`. The results of actions come first, in the order of the
+    /// actions, and then all other texts.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {
@@ -323,8 +321,8 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Returns the text in place of the missing result of a native call. Before the tenth version of
-/// the renderer, a call that was cancelled without an answer had the text `recorded`.
+/// Returns the text for a native call that has no result. In renderer versions before the tenth, a
+/// call that was cancelled without an answer has the text `recorded`.
 fn silence(call: &RecordedToolCall, version: RendererVersion) -> &'static str {
     match call.payload {
         Some(_) if call.is_owed && version >= RendererVersion::V10 => {

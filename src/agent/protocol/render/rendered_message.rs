@@ -40,8 +40,7 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result that owns copies of the action's name and of the sender's name. Needed by a
-    /// caller that has these names only in a temporary value.
+    /// Builds a result from names that the caller has only in a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -113,8 +112,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Returns the full text of a message in the form in which the prompt of `viewer` shows messages.
-/// If the prompt replaces this message by a placeholder, returns the text that is replaced.
+/// Returns the full text of a message as the prompt of `viewer` shows it, even if the prompt
+/// replaces this message by a placeholder.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }
@@ -189,17 +188,17 @@ fn shown<'a>(
     }
 }
 
-/// Whether the prompt shows a message as one between other listeners. `viewer` neither sent nor
-/// received such a message. Before the tenth version of the renderer, prompts showed a message of
-/// the core to another listener as if `viewer` had received it, and a message of another listener
-/// to itself as if `viewer` had sent it.
+/// Whether the prompt shows a message as one between other listeners: `viewer` neither sent nor
+/// received it. Always false in renderer versions before the tenth, which show a message of the
+/// core to another listener as received by `viewer`, and a message of another listener to itself as
+/// sent by `viewer`.
 fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
     version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
 }
 
-/// Renders a message that answers no call of `viewer`, such as a client's request. If the message
-/// is a goal for `viewer`, returns the text of the goal without tags; this is safe, because only
-/// workflows can send goals. A goal for another agent is rendered like any other message.
+/// Renders a message that answers no call of `viewer`, such as a client's request. A goal for
+/// `viewer` is rendered as the text of the goal without tags. This is safe, because only workflows
+/// can send goals.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -245,8 +244,8 @@ fn reply<'a>(
     ))
 }
 
-/// Renders an error reply. From the tenth version of the renderer on, the result contains the whole
-/// payload if the payload has attributes or child elements. Earlier versions drop the attributes.
+/// Renders an error reply. If the payload has attributes or child elements, the result contains the
+/// whole payload, except in renderer versions before the tenth, which drop the attributes.
 fn failed_reply<'a>(
     name: &'a str,
     from: Option<&'a str>,
@@ -293,8 +292,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the name of the peer that sent an acknowledgement. Only the acknowledgement of a call to
-/// a group of peers contains this name; returns `None` for any other acknowledgement.
+/// Returns the name of the peer that sent an acknowledgement. Returns `None` unless the call went
+/// to a group of peers.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
@@ -330,8 +329,8 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
 }
 
-/// Returns the local name of the first tag of a refused payload, even if the payload is malformed
-/// after this tag. For a native call, returns the name of the call. `None` if there is no name.
+/// Returns the local name of the first tag of a refused payload, or the name of a refused native
+/// call. Returns `None` if there is no name.
 fn root_name(attempt: &str) -> Option<&str> {
     // A native call is recorded in the form `name(arguments)`.
     let call = attempt.split_once('(').map(|(name, _)| name);

@@ -35,8 +35,7 @@ pub(super) fn tool_result(
 }
 
 /// Returns a payload as the content of the element `<tool_result>`. Escapes tags in the payload
-/// that are also named `tool_result`, because such tags could close the element. The texts of the
-/// payload are already escaped.
+/// that are named `tool_result`, too, because such a tag could close the element.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -45,10 +44,9 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with its CDATA sections replaced by escaped text, and with the content of
-/// its comments escaped. After this, all tags in the payload are balanced, so the payload cannot
-/// close an element around it. Processing instructions need no escaping, because no payload may
-/// contain them.
+/// Returns the payload with balanced tags only, so that it cannot close an element around it.
+/// Replaces CDATA sections by escaped text, and escapes the content of comments. Processing
+/// instructions need no escaping, because no payload contains them.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

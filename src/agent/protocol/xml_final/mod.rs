@@ -24,9 +24,8 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Last line of a report that the provider has cut off at its maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
-/// Rules of the transport `xml-final`, with which a model writes its final report into an element
-/// of its text, the slot. The rules decide whether an element in the text is accepted, refused, or
-/// answered with feedback.
+/// Rules of the transport `xml-final`, with which a model writes its final report into a slot, an
+/// element of its text.
 pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
     pub slots: &'a TurnSlots,
@@ -126,9 +125,9 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report whose end tag is missing. Refuses the report in two cases: the model
-    /// declined to go on, or the provider cut off a JSON or XML report at the maximum length.
-    /// Otherwise adds the end tag. A text report that was cut off is also marked as truncated.
+    /// Handles a report without its end tag. Refuses the report if the model declined to go on, or
+    /// if the provider cut off a JSON or XML report at its maximum length. Otherwise adds the end
+    /// tag. A text report that was cut off also gets [`TRUNCATED_MARK`].
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -159,8 +158,7 @@ impl XmlFinalPolicy<'_> {
     }
 
     /// Parses the element of a report. `whole` is the element as the model wrote it, with the
-    /// missing end tag appended. Returns `None` if `whole` is not a complete element in spite of
-    /// this end tag.
+    /// missing end tag appended. Returns `None` if `whole` is no complete element.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
@@ -184,8 +182,8 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     found.unwrap_or(text)
 }
 
-/// Returns a finding for each unknown element that the model apparently meant as a slot, which is
-/// this turn's element for a report.
+/// Returns a finding for each unknown element that the model apparently meant as a slot of the
+/// turn. A slot is an element for a report.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -195,8 +193,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element that the model apparently meant as a slot, which is
-/// the turn's element for a report. Returns `None` for any other unknown element.
+/// Returns the finding about an unknown element that the model apparently meant as a slot, an
+/// element for a report. Returns `None` for any other unknown element.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

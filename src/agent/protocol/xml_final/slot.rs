@@ -11,16 +11,16 @@ const PROGRESS: &str = "PROGRESS";
 /// character of every nonce.
 const NONCE_DIGITS: usize = 8;
 
-/// The slots of one turn: two elements that the model can write in its text. One slot takes the
-/// final report. The other slot is for progress reports, which are not accepted: their content is
-/// dropped, and the model gets feedback about this.
+/// The slots of one turn: two elements that the model can write in its text. One contains the final
+/// report. The other contains a progress report, which is dropped; the model gets feedback about
+/// this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
 }
 
-/// Reason why an element is not accepted as a slot of this turn, although the model meant it as a
-/// slot.
+/// Reason why an element is not accepted as a slot of this turn, although the model meant it as
+/// one.
 pub(super) enum SlotMismatch {
     /// The name of the element does not contain the nonce of the turn.
     Nonce,
@@ -30,9 +30,9 @@ pub(super) enum SlotMismatch {
 }
 
 impl TurnSlots {
-    /// Creates the slots of a turn: the elements for reports, whose names contain the turn's nonce.
-    /// The nonce is derived from the turn's number, its call and its thread. So the nonces of two
-    /// turns differ, but a turn that is rendered again keeps its nonce.
+    /// Creates the slots of a turn, with a nonce that is derived from the thread, the call and the
+    /// number of the turn. So the nonces of two turns differ, but a turn that is rendered again
+    /// keeps its nonce.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -73,16 +73,16 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the names of this turn's slots in a text by a general form without the nonce. The
-    /// model reads the text in its next turn, whose slots have other names.
+    /// Replaces this turn's nonce by the word `NONCE` in the names of slots in `text`. The model
+    /// reads the text in its next turn, which has another nonce.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// Returns an example of the slot that takes the final report. The example contains the word
-    /// `NONCE` in place of a turn's nonce, so it fits any turn.
+    /// Returns an example of the slot for the final report, with the word `NONCE` in place of a
+    /// nonce, so that it fits any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
@@ -93,15 +93,14 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether the name of an unknown root element shows that the model meant a slot, which is the
-    /// turn's element for a report.
+    /// Whether an unknown root element with this name was probably meant as a slot, an element for
+    /// a report.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }
 
-    /// Returns why an element that the model meant as a slot is not a slot of this turn. `name` is
-    /// the name of an unknown root element. Returns `None` if the name shows that the model did not
-    /// mean a slot.
+    /// Returns why the unknown root element `name`, which the model meant as a slot, is no slot of
+    /// this turn. Returns `None` if the name does not resemble that of a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

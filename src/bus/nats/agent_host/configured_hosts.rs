@@ -1,5 +1,5 @@
-//! The hosts that run one agent in this process: one for each recent config. Each delivery goes to
-//! the host of the config whose digest the delivery states.
+//! The hosts that run one agent in this process, one for each recent config. Each delivery states
+//! the digest of its config, and goes to the host of this config.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use crate::limits;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
-/// The hosts of one agent, each with its config. All clones share the hosts. A delivery must go to
-/// the host with the config that was in force when the delivery was handed over. So a reload adds a
-/// host, and the hosts of earlier configs stay.
+/// The hosts of one agent, each with its config. A reload adds a host, and the hosts of earlier
+/// configs stay, because a delivery must go to the host with the config that was in force at its
+/// hand-over. All clones share the hosts.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Hosts with their configs, newest config first. Never locked across an await.
@@ -28,8 +28,8 @@ impl ConfiguredHosts {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the host of a new config. If there are then too many hosts, removes and returns the
-    /// host of the oldest config, which the caller must drain. Otherwise returns `None`.
+    /// Adds the host of a new config. If there are too many hosts then, removes the host of the
+    /// oldest config and returns it; the caller must drain it.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));
@@ -39,8 +39,8 @@ impl ConfiguredHosts {
         None
     }
 
-    /// Passes a delivery to the host of the delivery's config. If no host has this config, returns
-    /// the digest of the newest config as the error.
+    /// Passes a delivery to the host of its config. If there is no such host, returns the digest of
+    /// the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let host = {
             let hosts = self.all();
@@ -56,8 +56,7 @@ impl ConfiguredHosts {
         Ok(())
     }
 
-    /// Sends the cancellation of a delivery to every host, because any of them may have the
-    /// delivery.
+    /// Cancels a delivery at every host, because any of them may have it.
     pub(super) fn cancel(&self, call: CallId, attempt: Attempt) {
         self.hosts().iter().for_each(|host| host.cancel(call, attempt));
     }

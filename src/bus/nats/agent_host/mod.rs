@@ -54,9 +54,9 @@ impl std::fmt::Debug for RemoteAgentHost {
 }
 
 impl RemoteAgentHost {
-    /// Subscribes to the deliveries of `listener`. Each delivery states the digest of a config.
-    /// Deliveries with the digest `config` go to `host`, which sends its reports through `relay`.
-    /// Deliveries with another digest are accepted once a host for that config was added.
+    /// Subscribes to the deliveries of `listener`. Deliveries for the config `config` go to `host`,
+    /// which sends its reports through `relay`. Deliveries for another config are accepted once its
+    /// host was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -158,8 +158,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Returns a future that ends when all running deliveries have ended and their answers are
-    /// sent.
+    /// Returns a future that ends when all running deliveries have ended, and their answers have
+    /// reached the pump.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let relay = self.relay.clone();
         let hosts = self.hosts.hosts();
@@ -172,7 +172,7 @@ impl RemoteAgentHost {
     }
 
     /// Takes the deliveries that have already arrived. Called before a cancellation is handled,
-    /// because the cancellation may concern one of these deliveries.
+    /// because it may concern one of them.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);
@@ -207,8 +207,8 @@ impl RemoteAgentHost {
         });
     }
 
-    /// Handles a message that the pump sends to every host of the agent. Usually, the message
-    /// cancels a delivery. It may also request the text that the agent's models write.
+    /// Handles a message to all hosts of the agent: a cancellation of a delivery, or a pump's
+    /// request for the text that the agent's models write.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;
@@ -222,8 +222,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Sends a keep-alive for each delivery in progress. Also announces the agent's presence, once
-    /// on each connection. Omits this announcement if the agent is leaving (`is_leaving`).
+    /// Sends a keep-alive for each delivery in progress. Also announces the agent's presence once
+    /// on each connection, unless `is_leaving`.
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();

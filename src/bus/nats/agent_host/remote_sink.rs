@@ -1,6 +1,6 @@
-//! The sink of an agent host on another machine than the pump. The reply subject of a delivery
-//! identifies the delivery at the pump. The sink sends requests to this subject, and repeats a
-//! request until the pump responds.
+//! The sink of an agent host on another machine than the pump. It sends requests to the reply
+//! subject of a delivery, by which the pump recognizes the delivery, and repeats each until the
+//! pump responds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -89,8 +89,8 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Waits until the pump has received all answers. Does not wait for an answer that the pump can
-    /// no longer accept.
+    /// Waits until the pump has received the answers to all deliveries, except those that it can no
+    /// longer accept.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -267,8 +267,8 @@ impl RemoteSink {
         }
     }
 
-    /// Waits until the server has received everything that was sent before: sends a request on a
-    /// subject without responders, and waits for the server's reply to that request.
+    /// Waits until the server has received everything that was sent before. For this, sends a
+    /// request on a subject without responders, which the server itself answers.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");

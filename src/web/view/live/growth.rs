@@ -95,9 +95,8 @@ impl FollowerShared {
         take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// starts with the value `is_running` and with version 0. The next report of the follower
-    /// replaces both values.
+    /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state has
+    /// the value `is_running` and version 0 until the follower's next report.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };
@@ -190,10 +189,10 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
     look.await.unwrap_or_default()
 }
 
-/// Returns the position of the last record that the page of `thread` shows. The record belongs to
-/// the tree of the thread, or to [`ThreadId::organism`], the reserved thread for records that
-/// concern the whole organism, such as a pause of all calls. The sum of these positions over all
-/// journals increases with each such record, because the last record of a journal always has the
+/// Returns the position, in one journal, of the last record that the page of `thread` shows. The
+/// page shows records of the thread's tree, and of [`ThreadId::organism`], the reserved thread for
+/// records that concern the whole organism, such as a pause of all calls. Each such record raises
+/// the sum of these positions over all journals, because the last record of a journal has its
 /// highest position.
 fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
     let trees = [thread.root(), ThreadId::organism()];

@@ -1,5 +1,5 @@
 //! Shares the server's work when several browsers reload the same address at the same time. The
-//! server draws the content once, and sends copies of it to the other browsers.
+//! server draws the content once, and sends a copy to each browser.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +16,7 @@ use super::super::ViewState;
 use crate::limits;
 
 /// Request header that an open live page sends when it reloads its content. The value is the
-/// version of the content that the page requests. The page knows this version from an event of the
-/// server.
+/// version of this content, which the page knows from an event of the server.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// The address of a page, and the version of its content.

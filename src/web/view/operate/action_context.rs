@@ -71,8 +71,8 @@ impl ActionContext {
         !self.config.operators.is_empty()
     }
 
-    /// Returns the origin of an action. The origin contains the user who runs this process, but no
-    /// note yet, because the person writes the note when confirming the action.
+    /// Returns the origin of an action, with the user who runs this process. The note is empty,
+    /// because the person writes it only when confirming the action.
     pub fn origin(&self) -> DecisionOrigin {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }
@@ -98,9 +98,9 @@ impl ActionContext {
     }
 
     /// Fails if the journal certainly does not contain the thread. Does not fail if the index
-    /// cannot be read or lacks records: only the organism then knows whether the thread exists.
-    /// With several partitions, checks nothing, because the journal of the thread may be on another
-    /// host.
+    /// cannot be read or lacks records, because only the organism then knows whether the thread
+    /// exists. Never fails with several partitions, because the journal of the thread may be on
+    /// another host.
     pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
         if self.config.partitions() > 1 {
             return Ok(());
@@ -113,9 +113,9 @@ impl ActionContext {
         }
     }
 
-    /// Requests the held call that a message opened, from the pumps of all partitions at once,
-    /// because one of them may not respond. If `hold` is given, the call must be held for this
-    /// reason. Fails if the organism has no such call any more.
+    /// Returns the held call that a message opened. Requests it from the pumps of all partitions at
+    /// once, because one of them may not respond. If `hold` is given, the call must wait for this
+    /// kind of decision. Fails if the organism has no such call any more.
     pub async fn held_call(
         &self,
         message: MessageId,

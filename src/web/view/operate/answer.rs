@@ -25,8 +25,8 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Name of the parameter that requests the form again. The page that shows the finished answer
-/// sends this parameter if the person wants to change the answer.
+/// Name of the parameter that requests the form again. The page with the finished answer sends it
+/// if the person wants to change the answer.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
@@ -146,16 +146,16 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the name of the reply that the form is for: the name that the person chose, if it is one
-/// of `names`, and otherwise the first of `names`. Returns `None` if `names` is empty.
+/// Returns the name of the reply that the form is for. This is the name that the person chose or,
+/// if that name is not in `names`, the first of `names`. Returns `None` if `names` is empty.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));
     found.or_else(|| names.first())
 }
 
-/// Builds the payload from the form, without a check by the gate, which checks all payloads. If the
-/// payload cannot be built, returns a description of the mistake in the form.
+/// Builds the payload from the form. The gate does not check the payload here. If the payload
+/// cannot be built, returns a description of the mistake in the form.
 fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
     let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
     let names = replies(config, call);

@@ -39,7 +39,7 @@ fn count(parameters: &[PayloadParameter]) -> usize {
 
 struct FieldDrawing<'a> {
     typed: &'a UrlQuery,
-    /// Number of the next field. The unique id of the field is made from this number.
+    /// Number of the next field, from which the unique id of the field is made.
     next: Cell<usize>,
 }
 
@@ -266,9 +266,8 @@ pub(super) struct EnteredField {
     pub value: String,
 }
 
-/// Returns the fields of the form with their values. If the person left out an optional part,
-/// returns one field for the whole part, with the value `not part of the answer`, in place of the
-/// fields inside the part.
+/// Returns the fields of the form with their values. An optional part that the person left out
+/// gives a single field, with the value `not part of the answer`.
 pub(super) fn entered(description: &PayloadDescription, typed: &UrlQuery) -> Vec<EnteredField> {
     let root = &*description.name.local;
     let mut fields = Vec::new();

@@ -60,9 +60,9 @@ impl LoadedFacts {
         Self { facts: Arc::new(ConfigFacts::of(config, person)), at, files }
     }
 
-    /// Whether the facts may still be used. They may be used for at most
-    /// [`limits::WEB_CONFIG_AGE`], and only while none of `files` has changed. If any other file
-    /// changes, the change is noticed only when the facts have reached this age.
+    /// Whether the facts may still be used: none of `files` has changed, and the facts are not
+    /// older than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed only when the
+    /// facts have reached this age.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

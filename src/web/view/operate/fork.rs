@@ -98,7 +98,7 @@ impl ForkDraft {
         Ok(Self { context, named, point, payload })
     }
 
-    /// Returns the recorded payload with which the fork begins if the person enters no other
+    /// Returns the recorded payload with which the fork begins, unless the person enters another
     /// payload. Returns `None` if the fork does not begin at a request, or if the payload was
     /// redacted.
     fn recorded(&self) -> Option<&str> {
@@ -139,8 +139,8 @@ impl ForkDraft {
         self.context.view.page("Fork", "/threads", &content)
     }
 
-    /// Describes the role of `recipient`, to which the fork's request goes, and the effect of the
-    /// request on this recipient.
+    /// Describes the recipient of the fork's request: its role, and the effect that the request has
+    /// on it.
     fn recipient_effect(&self, recipient: &ListenerName, state: RequestState) -> String {
         let mut contracts = self.context.config.contracts.iter();
         match contracts.find(|known| known.name == *recipient).map(|known| known.role) {
@@ -350,9 +350,8 @@ impl ForkDraft {
         self.context.confirm(action, &details).await
     }
 
-    /// Returns the amounts of tokens and money that limit the fork, as the person entered them.
-    /// Refuses an amount of money if an agent may call a model that uses the network and has no
-    /// price.
+    /// Returns the limits of tokens and money that the person entered for the fork. Refuses a limit
+    /// of money if an agent may call a model that uses the network and has no price.
     fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
         let allotment = amounts(typed)?;
         let config = &self.context.config;
@@ -375,7 +374,7 @@ enum RequestState {
     /// The fork begins with the unchanged request of the source thread.
     Recorded,
     /// The person has changed the request, but has not permitted the recipient to get it without an
-    /// approval. Therefore, the call with the changed request will wait for an approval.
+    /// approval. The call with the changed request will wait for an approval.
     Changed,
     ChangedAndLive,
 }
@@ -399,8 +398,8 @@ impl RequestState {
     }
 }
 
-/// Whether a person has changed a recorded payload in the field of a form. `written` is the content
-/// of the field. A browser replaces each line end of the payload, such as CR LF, with a line feed.
+/// Whether a person has changed a recorded payload in a field of a form. `written` is the content
+/// of the field, in which a browser replaces each line end, such as CR LF, with a line feed.
 fn is_edited(recorded: &str, written: &str) -> bool {
     recorded.replace("\r\n", "\n").replace('\r', "\n") != written
 }
@@ -419,7 +418,7 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
 }
 
 /// Returns the fork point at `message` or, if no fork can begin there, the last fork point before
-/// it. Fails if the thread has no fork point up to `message`.
+/// `message`. Fails if the thread has neither.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

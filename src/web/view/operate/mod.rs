@@ -1,9 +1,9 @@
 //! The actions of a named person in the web view: decisions about held calls, pauses,
 //! cancellations, forks and retries.
 //!
-//! **Invariant:** this module has no rules of its own for these actions. For each action, this
-//! module sends the same request to the running organism as the command at the terminal, but only
-//! after the person has confirmed exactly this action on a page.
+//! **Invariant:** this module has no rules of its own for these actions. It sends the same request
+//! to the running organism as the command at the terminal, but only after the person has confirmed
+//! exactly this action on a page.
 
 mod action_context;
 mod answer;
@@ -65,8 +65,8 @@ pub(super) struct OperateAccess {
 }
 
 impl OperateAccess {
-    /// Creates the access of a person to the actions of the view. Returns `None` for a read-only
-    /// view. A view is read-only without `options`, for a client, and for a viewer without a name.
+    /// Creates the access of a person to the actions of the view. Returns `None` if the view is
+    /// read-only: without `options`, for a client, or for a viewer without a name.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -84,9 +84,9 @@ impl OperateAccess {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }
 
-    /// Draws the script that signs decisions, and a warning that is hidden at first. The script
-    /// shows the warning if the config does not have the key of this browser. Draws nothing if
-    /// decisions need no signature, or before the config was loaded.
+    /// Draws the script that signs decisions, and a hidden warning. The script shows the warning if
+    /// the config does not have the key of this browser. Draws nothing if decisions need no
+    /// signature, or before the config was loaded.
     pub fn key_warning(&self) -> Markup {
         let facts = self.facts.known();
         let keys = facts.as_ref().and_then(|facts| facts.signing_keys.as_deref());
@@ -122,8 +122,7 @@ impl OperateFailure {
     }
 
     /// Creates the failure for a message that the index does not have. If `is_behind`, the index
-    /// lacks records that may contain the message. The text of the failure then advises the person
-    /// to try again later.
+    /// lacks records, and the text advises the person to try again later.
     fn no_message(id: MessageId, is_behind: bool) -> Self {
         if is_behind {
             let text = format!(
@@ -193,7 +192,7 @@ pub(super) struct MessageActions {
     pub has_failed: bool,
 }
 
-/// Draws links to the pages that fork at a message, and that retry it, if these actions are
+/// Draws links to the pages that fork at a message or retry it, as far as these actions are
 /// possible. Draws no links if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, actions: MessageActions) -> Markup {
     let MessageActions { can_fork, has_failed } = actions;

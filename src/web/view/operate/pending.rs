@@ -1,7 +1,7 @@
 //! Actions that a page has shown and that wait for confirmation.
 //!
-//! Each action has a token, and only this token confirms the action. A token belongs to the session
-//! that saw the page, and is valid once.
+//! Each action has a token of its own, which confirms this action once. A token belongs to the
+//! session that saw the page.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -31,8 +31,8 @@ pub(super) struct PreparedAction {
     pub requests: Vec<PreparedRequest>,
     /// Path of the page that led to the action.
     pub back: String,
-    /// Path of the form and the values entered there, to show them again if the organism refuses
-    /// the action.
+    /// Path of the form and the values entered there. If the organism refuses the action, the form
+    /// is shown again with these values.
     pub typed: Option<(&'static str, UrlQuery)>,
 }
 

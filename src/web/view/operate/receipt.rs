@@ -72,9 +72,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
     }
 }
 
-/// Returns the record of a retry. Searches only the last [`limits::WEB_RECEIPT_RECORDS`] records in
-/// the tree of the message that the retry sent; `None` if the record of the retry is not among
-/// them.
+/// Returns the record of a retry. Returns `None` if it is not among the last
+/// [`limits::WEB_RECEIPT_RECORDS`] records in the tree of the message that the retry sent.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -98,8 +97,9 @@ fn retry_record(
     Ok(found)
 }
 
-/// Draws one receipt for several requests. `records` contains at most one record for each request,
-/// and `all` is the number of the requests. States how many records the receipt leaves out.
+/// Draws one receipt for several requests. `records` contains the records that were found, at most
+/// one for each request, and `all` is the number of requests. The receipt states how many records
+/// it leaves out.
 fn receipt_of_several(records: &[Record], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
@@ -157,9 +157,9 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of the action. Searches only the last [`limits::WEB_RECEIPT_RECORDS`]
-/// records of the journal; `None` if no record of the action is among them. Does not use the index,
-/// because the index may lag behind the journal.
+/// Returns the newest record of the action. Returns `None` if no record of the action is among the
+/// last [`limits::WEB_RECEIPT_RECORDS`] records of the journal. Does not use the index, because the
+/// index may lag behind the journal.
 fn newest_record(
     index: &IndexReader,
     request: &ServiceRequest,
@@ -177,7 +177,7 @@ fn newest_record(
 
 /// Whether a record with the input `input` came from `request`. Compares the action and its object.
 /// For decisions, cancellations and pauses, also compares the signature and the note, because two
-/// requests may differ only in these.
+/// such requests may differ only in these.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (
@@ -205,9 +205,9 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     }
 }
 
-/// Whether a recorded origin belongs to a sent request. Compares only the signature and the
-/// shortened note. The user of the operating system is not compared, because the organism adds it
-/// to the recorded origin.
+/// Whether a recorded origin belongs to a sent request: both have the same signature and the same
+/// shortened note. Ignores the user of the operating system, because the organism adds this user to
+/// the recorded origin.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
     let sent = sent.cloned().unwrap_or_default().shortened();
     let recorded = recorded.cloned().unwrap_or_default();

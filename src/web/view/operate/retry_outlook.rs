@@ -50,8 +50,8 @@ pub(in super::super) struct RetryFacts {
     /// The recorded reason why the message was refused or its call failed; empty if none is known.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for the call. `None` unless the config permits
-    /// several attempts and the listener may already have done the work of the call.
+    /// Number of attempts that the config permits for the call, if it permits several and the
+    /// listener may already have done the work. `None` in any other case.
     pub repeated: Option<u32>,
 }
 
@@ -160,9 +160,10 @@ impl RetryPredictor {
         Some(contract.attempts_of(Some(&call.name)))
     }
 
-    /// Predicts the result of a retry. The checks have the same order as in the organism: first,
-    /// whether the outcome of the message is unknown; then, whether the gate refuses the message;
-    /// last, whether a listener that gets the message is permitted only one attempt.
+    /// Predicts the result of a retry, with the same checks as the organism and in the same order:
+    /// - Is the outcome of the message unknown?
+    /// - Does the gate refuse the message?
+    /// - Is a listener that gets the message permitted only one attempt?
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";
@@ -211,8 +212,8 @@ fn budget_spent() -> RetryOutlook {
 }
 
 /// Returns the expected result of retrying a payload that `rule` refused. If the rule depends only
-/// on the payload, its sender and the config, the payload will be refused again. For any other
-/// rule, returns `None`, because the rule may accept the same payload later.
+/// on the payload, its sender and the config, the payload will be refused again. Returns `None` for
+/// any other rule, because it may accept the same payload later.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {
@@ -230,8 +231,8 @@ fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<Retr
     Some(RetryOutlook::NeedsChange(text))
 }
 
-/// Whether the outcome of the message, or of an earlier message that the message retries, is
-/// unknown.
+/// Whether the outcome of the message is unknown, or that of any earlier message in its chain of
+/// retries.
 fn has_unknown_outcome(
     index: &IndexReader,
     message: &RetryMessage,

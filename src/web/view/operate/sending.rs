@@ -1,5 +1,5 @@
-//! Sends the requests of an action after a person has confirmed the action in the web view. Draws
-//! the results. The `organism` commands in a terminal send the same requests.
+//! Sends the requests of an action that a person has confirmed in the web view, and draws the
+//! results. The `organism` commands in a terminal send the same requests.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -28,8 +28,8 @@ pub(super) enum ActionResult {
         /// The requests that the organism carried out.
         done: Vec<ServiceRequest>,
     },
-    /// The organism has not sent the message again, because the listener of the message might then
-    /// do the work a second time. The person has to confirm the retry first.
+    /// The organism has not sent the message again, because its listener might do the work a second
+    /// time. The person has to confirm the retry first.
     Unconfirmed {
         request: Box<RetryRequest>,
         reason: String,

@@ -15,24 +15,24 @@ use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
 
-/// The state and the totals of a thread, with its calls that wait for people and the pauses that
-/// keep back its calls.
+/// The state and the totals of a thread, its calls that wait for people, and the pauses that apply
+/// to the thread.
 pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
-    /// Name and details of the fault because of which the thread counts as failed. It is the fault
-    /// of the last failed call that a client or another thread opened in this thread. `None` if the
-    /// thread has not failed, or if the page shows an earlier state of the thread.
+    /// Name and details of the fault that makes the thread count as failed. The fault belongs to
+    /// the last failed call that a client or another thread opened in this thread. `None` if the
+    /// thread has not failed, or if the page shows an earlier state.
     failure: Option<String>,
     /// Calls that wait for a person now, in the thread or in a thread beneath it.
     pub waiting: Vec<WaitingMessage>,
-    /// The calls in `waiting`, with the data for the decisions about them. Empty if the records of
-    /// these calls are too far back in the journal to be read for a page.
+    /// The calls in `waiting`, with the data for the decisions about them. Empty if the first of
+    /// these calls is more than [`limits::WEB_HELD_RECORDS`] records before the journal's end.
     held: Vec<HeldCall>,
     /// Pauses in force that keep back calls of the thread.
     pauses: Vec<IndexedPause>,
-    /// The properties of the thread that decide which actions a person can take now. `None` if the
+    /// The properties that decide which actions a person can take on the thread now. `None` if the
     /// page shows an earlier state of the thread.
     actions: Option<ThreadActions>,
     /// Whether the thread contains a workflow run.
@@ -78,8 +78,8 @@ impl ThreadHeader {
         Ok(Self { waiting, held, pauses, actions: Some(actions), failure, ..header })
     }
 
-    /// Returns the header of a thread in the state that `page` contains, which may be an earlier
-    /// state. This header contains neither waiting calls nor pauses.
+    /// Returns the header of a thread in the state that `page` contains. This state may be an
+    /// earlier one, so the header contains neither waiting calls nor pauses.
     pub fn of_past(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
         let has_run = index.has_payload(&page.timeline.thread, &run_definition_name())?;
         Ok(Self {
@@ -186,8 +186,8 @@ pub(in super::super) fn cost(spent: Spending) -> String {
     }
 }
 
-/// Returns the currency in which the model calls of a thread, or of the threads beneath it, were
-/// paid; `None` if no price is known.
+/// Returns the currency of the first model call with a price in a thread or beneath it; `None` if
+/// no call has a price.
 fn currency_of(index: &IndexReader, thread: &ThreadId) -> Result<Option<String>, index::Error> {
     let Some(position) = index.first_priced(thread)? else { return Ok(None) };
     Ok(index.turn_at(position)?.and_then(|turn| turn.currency))
