@@ -1,9 +1,11 @@
 //! Reads, writes, durably replaces and removes small files.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
 
 /// Reads a file; `None` if it does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
@@ -12,6 +14,33 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Opens a regular file for reading. Fails for anything else, such as a named pipe, whose opening
+/// could wait without end. Pipes that this process already has open, such as `/dev/stdin` and
+/// `/dev/fd/3`, are permitted.
+pub fn open_regular(path: &Path) -> Result<File> {
+    let is_own = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|own| path.starts_with(own));
+    if is_own {
+        return File::open(path);
+    }
+
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // Ordering rule: the file is opened first and then judged through its handle, so that a change
+    // of its path has no effect.
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
+/// Reads a regular file, as [`open_regular`] opens it.
+pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Reads at most the last `bytes` of a file; `None` if it does not exist.
@@ -45,8 +74,8 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Creates an empty file that only its owner may read and write. Leaves an existing file as it is.
-/// If the file becomes a database, SQLite gives the same permissions to the files that it puts
-/// beside it.
+/// If the file becomes a database, SQLite gives the same permissions to the files that it creates
+/// beside the database.
 pub fn create_private(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -61,8 +90,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     write_new_private(path, bytes)
 }
 
-/// Writes a new file that only its owner may read and write. Fails if the file exists. If a write
-/// fails, removes the incomplete file, so that it does not block the next attempt.
+/// Writes a new file that only its owner may read and write. Fails if the file exists. If the write
+/// fails, removes the incomplete file, so that the next attempt can succeed.
 pub fn write_new_private(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -88,5 +117,41 @@ pub fn sync_parent(path: &Path) -> Result<()> {
     match path.parent() {
         Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::FileType;
+
+    use super::*;
+
+    #[test]
+    fn a_named_pipe_is_refused_without_waiting_for_its_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for path in [&*pipe, directory.path(), Path::new("/dev/zero")] {
+            let error = read_regular(path).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
+        }
+
+        let file = directory.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        assert_eq!(read_regular(&file).unwrap(), b"text");
+        let missing = read_regular(&directory.path().join("none")).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_pipe_that_the_process_has_open_is_read() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"text").unwrap();
+        drop(writer);
+
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert_eq!(read_regular(Path::new(&path)).unwrap(), b"text");
     }
 }

@@ -29,7 +29,7 @@ pub const XML_NAME_BYTES_MAX: usize = 1 << 10;
 pub const XML_ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 /// Maximum elements of one payload.
 pub const XML_ELEMENTS_MAX: usize = 100_000;
-/// Maximum findings reported for one text; all further findings are only counted.
+/// Maximum findings reported for one text. Further findings are only counted.
 pub const FINDINGS_MAX: usize = 16;
 /// Maximum bytes of the message of a finding.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
@@ -44,9 +44,9 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of the decoded text of one text-only element in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Maximum number of digests of model inputs that the pump keeps in memory. For an input whose
-/// digest is in memory, the pump knows that the journal already contains the input. For all other
-/// inputs, the pump queries the journal.
+/// Maximum number of digests of model inputs that the pump keeps in memory. If the digest of an
+/// input is in memory, the pump knows that the journal contains the input. If not, the pump queries
+/// the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
 /// Maximum bytes that all searches for close tags in one turn may read without finding a close tag.
 /// Beyond this number, the rest of the turn is not parsed.
@@ -59,8 +59,8 @@ pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
 /// Maximum processor time of one schema compilation.
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum wall time of one schema compilation. It takes effect on a busy machine, where a
-/// compilation may take long without much processor time.
+/// Maximum wall time of one schema compilation. On a busy machine, a compilation may reach this
+/// limit although it uses little processor time.
 pub const SCHEMA_COMPILE_WALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum memory of the child process that compiles schemas, in KiB.
 pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
@@ -76,6 +76,22 @@ pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
 /// Maximum product of the bounded repetitions nested in one pattern facet.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
+/// Maximum steps of libxml2 for all values of one payload that are matched against costly
+/// patterns. So many steps take about 0.3 s.
+pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
+/// Minimum length, in characters, up to which every value must be matched against a pattern within
+/// [`PATTERN_STEPS_MAX`]. A pattern that is too costly for this is refused.
+pub const PATTERN_LENGTH_MIN: usize = 64;
+/// Length up to which the analysis of a pattern looks at each length of a value.
+pub const PATTERN_LENGTHS_MAX: usize = 1 << 16;
+/// Size up to which the analysis of a pattern writes out a counted repetition.
+pub const PATTERN_REPEATS_WRITTEN_OUT: usize = 256;
+pub const PATTERN_STATES_MAX: usize = 20_000;
+pub const PATTERN_TRANSITIONS_MAX: usize = 200_000;
+/// Maximum work of one analysis of a pattern. So much work takes about 0.1 s.
+pub const PATTERN_WORK_MAX: usize = 3_000_000;
+/// Maximum work of the analysis of all patterns of a schema.
+pub const SCHEMA_PATTERN_WORK_MAX: usize = 12_000_000;
 /// Bytes that one libxml2 parser context reads before a new context replaces it. A context keeps
 /// every name that it has read, so its memory grows.
 pub const PARSER_BYTES: usize = 4 << 20;
@@ -99,8 +115,8 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation of an XPath expression, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Number of bytes of text that count as one operation of an XPath expression, if one of organism's
-/// own XPath functions reads them.
+/// Number of bytes of text that count as one operation of an XPath expression, when one of
+/// organism's own XPath functions reads the text.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one XPath expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
@@ -200,14 +216,14 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Maximum bytes of an unreadable answer that its error message quotes.
 pub const ANSWER_EXCERPT_BYTES_MAX: usize = 200;
 /// Minimum time from a heartbeat of a listener to the time-out of its running attempt. For a
-/// listener that makes model calls, the listener's own timeout applies instead.
+/// listener that makes model calls, this time is the listener's own timeout instead.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
-/// for example of further calls, that one delivery gives to the call's listener. It has failed if
-/// every result in it is a failure.
+/// for example of further calls, that one delivery gives to the call's listener. A round has failed
+/// if every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 /// Number of consecutive failed rounds of a call after which organism delays the delivery of
@@ -238,14 +254,15 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
 /// Number of stray answers at which a child process is replaced, and at which an attempt on NATS
-/// counts as crashed. An attempt is one hand-over of a call. A stray answer does not name the
-/// attempt that the child process handles or, on NATS, the attempt to whose subject it was sent.
+/// counts as crashed. An attempt is one hand-over of a call. An answer of a child process is stray
+/// if it does not name the attempt that the process handles. An answer on NATS is stray if it does
+/// not name the attempt to whose subject it was sent.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Number of frames that a host reads from a child process one after another before it looks for
 /// commands, such as a cancellation.
 pub const CHILD_FRAMES_IN_ROW_MAX: u32 = 64;
-/// Maximum passes at start-up that end leftover processes of an earlier pump. Each further pass
-/// ends the processes that survived the previous one.
+/// Maximum passes at start-up that end leftover processes of an earlier pump. Each pass after the
+/// first ends the processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Maximum characters of a crashed process's last line on standard error, as the failure report
@@ -311,8 +328,8 @@ pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Maximum bytes of a proxy's response to a request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
-/// Minimum bytes of an API key that is removed from model answers. A shorter key stays, because it
-/// is often a common word, such as `ollama`, that an answer may contain by chance.
+/// Minimum bytes of an API key that is removed from model answers. A shorter key is not removed,
+/// because it is often a common word, such as `ollama`, that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
@@ -322,7 +339,7 @@ pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// each tool, and once for the system prompt.
 pub const FRAMING_TOKENS: u64 = 8;
 /// Percentage added to an estimated number of tokens if organism lacks the vocabulary of the model.
-/// It then estimates with OpenAI's vocabulary of 2024. Most other vocabularies are smaller, so they
+/// The estimate then uses OpenAI's vocabulary of 2024. Most other vocabularies are smaller, and so
 /// split a text into more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Estimated tokens of the short text that replaces an oversized result in a prompt.
@@ -350,7 +367,7 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. If a submission within this limit is too large for a payload, the
+/// Maximum bytes of a submission. If a smaller submission is still too large for a payload, the
 /// pump refuses it and records the refusal.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
@@ -366,23 +383,27 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
+/// Maximum connections at the control socket that the processes of one listener have at once. It is
+/// less than [`CONTROL_CONNECTIONS_MAX`], so that no listener keeps commands out. Further
+/// connections are closed.
+pub const HOSTED_CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX / 2;
 /// Maximum number of connections to which the control socket answers `busy` at the same time. While
 /// so many are open, further connections wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// Delay after which a client should send again a request that got `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum time that a command waits for an organism that is starting or stopping. Longer than the
-/// time for which an organism that stops waits for its deliveries in flight.
+/// Maximum time that a command waits for an organism that is starting or stopping. This is longer
+/// than a stopping organism waits for its deliveries in flight.
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum connections that a command makes to a control socket until the process that serves the
-/// socket is the one that holds the journal's lock. The two may differ for a moment while a pump
-/// takes over the journal. If they differ at every connection, the command reports that the wrong
-/// process serves the socket.
+/// Maximum connections that a command makes to a control socket in order to reach the process that
+/// holds the journal's lock. While a pump takes over the journal, another process may serve the
+/// socket for a moment. If every connection reaches another process, the command reports that the
+/// wrong process serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
@@ -390,15 +411,30 @@ pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for a command at the control socket to send its request. The same limit applies to
 /// reading each line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time that a pump may take to answer a query or a request of an operator, such as a
+/// pause. After this time, the request counts as undecided, and the pump no longer accepts it.
+pub const PUMP_RULING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without a response on the control socket after which a command checks for the first time
+/// whether the organism still responds to other requests.
+pub const SOCKET_SILENCE_FIRST: Duration = Duration::from_secs(3);
+/// Maximum time without a response on the control socket between two checks of whether the organism
+/// still responds. The time doubles after each check.
+pub const SOCKET_SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Time-out of a check of whether the organism still responds. An organism that does not respond in
+/// this time counts as stopped.
+pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
+/// Time-out of such a check once the organism has responded to the request. A machine may stand
+/// still for some time, for example for a backup, and the request may be accepted.
+pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum idle time of a control connection that a client reuses. The time is shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a command's query for held calls. If the query times out, the command reads the
-/// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], after which the query states
-/// why no pump responds.
-pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(12);
+/// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], so that the query can still
+/// state why no pump responds.
+pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest wait of a command for new records, if the organism has several partitions. After this
 /// wait, the command looks again, because the organism's process on this host reports only records
 /// of the partitions that it follows.
@@ -418,15 +454,15 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether it stood still (see [`STANDSTILL_MIN`]).
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls with waiting clients at which a pump removes the entries of clients that
+/// Minimum number of calls for which clients wait before a pump removes the entries of clients that
 /// have stopped waiting.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Not counted are held calls, and some messages of trees
+/// Maximum messages in flight in one pump. Held calls do not count, nor do some messages of trees
 /// whose open calls all wait for persons or timers: see [`WAITING_MESSAGES_PER_CALL_MAX`].
 pub const IN_FLIGHT_MAX: usize = 100_000;
 /// Number of messages that do not count towards [`IN_FLIGHT_MAX`] for each call that is held or has
-/// a timer, if all open calls of its tree wait for persons or timers. Further messages of the tree
-/// count, so that a listener cannot collect messages without bound before it waits.
+/// a timer. Applies to a tree if all of its open calls wait for persons or timers. Further messages
+/// of the tree count, so that a listener cannot collect messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
@@ -439,6 +475,8 @@ pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 /// Time after which a checkpoint is due if records have been written.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Time for which the file of a journal must be away from its path before its pump stops.
+pub const JOURNAL_DISPLACED_AFTER: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read to find the last line of a checkpoint file. No line is longer.
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
 /// Delay after a failure to copy a checkpoint, before the copy is tried again.
@@ -474,8 +512,8 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum queued reports for a client that waits for a call. The reports are about other waiting
-/// calls of the same tree. Further reports are dropped.
+/// Maximum queued reports for a client that waits for a call. The reports are about other calls of
+/// the same tree that wait. Further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Time for which a model call must be in the same state before it is reported to the clients that
 /// wait for a call of the same tree.
@@ -502,8 +540,8 @@ pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for each further event after the organism
-/// has ended. Also the maximum time for which an agent's host delays an answer to send the model's
-/// queued texts first.
+/// has ended. Also the maximum time by which an agent's host delays an answer in order to send the
+/// model's queued texts first.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum delay before a reader of the live channel repeats a subscription that the pump of a
 /// partition refused.
@@ -531,6 +569,10 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// Maximum time for a client of the HTTP server for health and metrics to send the head of a
 /// request. Also the maximum idle time of a connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for which a response to a client of the HTTP server or of the web view may wait for
+/// room in the send buffer. Long, because a full buffer has room only after the client has taken
+/// about a third of it.
+pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
 /// Maximum number of calls that may precede a page of the web view's list of waiting calls. The web
@@ -618,12 +660,12 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records after the oldest held call of a thread. If the journal has more, the
-/// page of the thread does not show the contents of its held calls.
+/// Maximum number of records after a thread's oldest held call. If there are more, the page of the
+/// thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum calls that wait for a person and are counted for the first page of a thread's events, if
+/// Maximum number of calls waiting for a person that the first page of a thread's events counts, if
 /// this page is made from the index. The count includes the threads beneath the thread.
 pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
@@ -695,7 +737,7 @@ pub const MODEL_NAME_CHARS_MAX: usize = 128;
 /// index, it can read one thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
 /// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
-/// that was read most recently is kept whatever its size.
+/// that was read most recently stays in memory even if it is larger.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum shared records that the index of a tree keeps in memory. A shared record opened several
 /// threads, and must still be read for some of them.
@@ -714,7 +756,7 @@ pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that agents keep between turns. The messages of the thread with
-/// the most recent turn are kept whatever their size.
+/// the most recent turn are kept even if they are larger.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -729,16 +771,16 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum number of threads that all trees at rest in a pump's memory have together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further ones
-/// move to the working file, where each query for all held calls must read them. So the number is
+/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further trees
+/// move to the working file. Each query for all held calls must read that file, so this number is
 /// much higher than [`RESTING_TREES_MAX`].
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
-/// [`RESTING_TREES_MAX`]. Beyond this number, it moves all trees or keys above the limit out of
-/// memory together.
+/// [`RESTING_TREES_MAX`]. Once a limit is exceeded by more, the pump moves all trees or keys above
+/// the limit out of memory together.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -748,13 +790,13 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
 /// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of most recent uses of heads that decides which heads stay in memory: those with one of
-/// these uses. A head is the last record of a tree. A use is a new record of the tree, or the
-/// loading of the head into memory.
+/// Number of most recent uses of heads. A head with at least one of these uses stays in memory. A
+/// head is the last record of a tree. A use is a new record of the tree, or the loading of the head
+/// into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which a journal moves heads
-/// from memory to a working file: all heads without one of the [`RESIDENT_HEADS`] most recent uses.
-/// The number is large, so that each move writes many heads together.
+/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which a journal moves all
+/// heads without one of the latest [`RESIDENT_HEADS`] uses from memory to a working file. The
+/// number is large, so that each move writes many heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -819,14 +861,16 @@ pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Maximum number of distinct operations that a record about denied operations names. The NATS
-/// servers denied these operations to the pump or to programs of a listener.
+/// Maximum number of distinct operations that one record about denied operations names. A denied
+/// operation is one that the NATS servers did not permit to the pump or to a listener's programs.
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
 /// Timeout of a round trip to the NATS server. When the round trip is complete, all permission
 /// errors for earlier operations of the connection have arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
+/// Interval at which a process tries again to subscribe to a subject that the servers deny it.
+pub const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
@@ -842,8 +886,9 @@ pub const NATS_PAGE_BYTES: usize = 512 << 10;
 pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
-/// Total time for which an agent's host repeats a request to the pump before the host gives up. No
-/// work is lost then: a pump that was restarted in this time has delivered the agent's call again.
+/// Total time for which an agent's host repeats a request to the pump before the host gives up. The
+/// agent's work is not lost then, because a pump that was restarted in this time has delivered the
+/// agent's call again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -855,11 +900,11 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// the model turn, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Time for which a host of agents keeps a delivery with a config that the host lacks. The host
-/// then returns the delivery, because another host may have the config by then.
+/// Time for which a host of agents keeps a delivery with a config that the host lacks. Then the
+/// host returns the delivery, because by this time another host may have the config.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of configs for which a process that hosts agents accepts deliveries. These are
-/// the present config, and the configs that were in force before the latest reloads.
+/// Maximum number of configs for which a process that hosts agents accepts deliveries: the present
+/// config, and the configs that the latest reloads replaced.
 pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
 /// Maximum time that a NATS host waits for the server to confirm its subscriptions.
 pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -922,8 +967,8 @@ pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
 /// Maximum delay before a standby tries again to follow the stream, after the disk was full or the
 /// standby refused the stream.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Factor for the delay before a standby reads a refused stream again: the delay is this many times
-/// as long as the previous read.
+/// Factor for the delay before a standby again reads a stream that it has refused: the delay is
+/// this many times as long as the previous read.
 pub const STANDBY_READ_SHARE: u32 = 10;
 /// Maximum time that a request waits for a partition without a pump. The time is slightly longer
 /// than a takeover takes.
@@ -933,9 +978,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum time since the latest announcement of a process that counts as running. A new leader
-/// waits for a report from each running process. The time is less than [`LEASE_LAPSE`], so that the
-/// leader does not wait for a dead process whose lease has lapsed.
+/// Maximum age of the latest announcement of a process that counts as running. A new leader waits
+/// for a report from each running process. The age is less than [`LEASE_LAPSE`], so that the leader
+/// does not wait for a dead process whose lease has lapsed.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -956,8 +1001,8 @@ pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Timeout for the first keep-alive of a response over NATS. A pump sends the first keep-alive at
 /// once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time that a pump serves one request over NATS. After this time, a client that still
-/// waits repeats its request. So a pump does not go on serving clients that have left.
+/// Maximum time that a pump serves one request over NATS, so that it does not go on serving clients
+/// that have left. A client that still waits after this time repeats its request.
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;
@@ -995,9 +1040,9 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum time between the runs of a schedule.
 pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
-/// Maximum time by which a running pump may be late for a planned time of a schedule. If it is
-/// later, it records the planned time as missed. It may be late because its machine was suspended,
-/// its process frozen or the clock set forward.
+/// Maximum time by which a running pump may be late for a planned time of a schedule, for example
+/// because its process was frozen or the clock was set forward. If the pump is later, it records
+/// the planned time as missed.
 pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
 /// Highest configurable number of concurrent runs of one schedule.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
@@ -1019,20 +1064,23 @@ pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts that wait in each pump for their alert command to run. The command
-/// never runs for a report beyond this number.
+/// Maximum reports of alerts that wait in each pump for their alert command to run. For further
+/// reports, the command never runs.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
 /// Maximum time for which organism still reads the output of an alert command after the command has
 /// ended. The output may stay open if the command started another process.
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
+/// Maximum time for which a command waits at its end for blocking tasks, such as the read of a file
+/// on a server that does not respond.
+pub const RUNTIME_END_WAIT: Duration = Duration::from_secs(10);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
 /// Interval at which the organism checks for problems of its journal and of the journal's copies.
 pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of consecutive checks that must find a problem of the journal before an alert is raised.
-/// As many consecutive checks without the problem end the alert.
+/// The alert ends after the same number of consecutive checks without the problem.
 pub const ALERT_CHECKS: u32 = 2;
 /// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Fits a model request into the context window of the model. Short placeholders replace whole
-//! messages until the request fits; no message is shortened. A turn with a new placeholder is the
-//! last turn of its call, and the request states this at its end. The record of the turn lists the
-//! replaced messages.
+//! messages until the request fits; no message is shortened. If a turn needs a new placeholder, it
+//! is the last turn of its call, and the end of the request states this. The record of the turn
+//! lists the replaced messages.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ pub(super) struct FittedRequest {
 }
 
 /// Replaces messages by placeholders until the request fits: first the messages since the last turn
-/// of `agent`, then those before it, and in both groups the largest first. Requests to `agent` and
-/// the agent's own text always stay. `render` makes the model request. Its `bool` argument is true
-/// if a placeholder was added, so that the turn is the last one of its call.
+/// of `agent`, then those before it. In both groups, the largest message comes first. Never
+/// replaces requests to `agent` or the agent's own text. `render` makes the model request; its
+/// `bool` argument states whether a placeholder was added.
 ///
 /// # Errors
 ///

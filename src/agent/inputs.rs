@@ -18,9 +18,8 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a turn's model request that are stored for the turn. The rest of the request can
-/// be rebuilt from the recorded thread, which includes the note `model-turn` with the data of the
-/// turn.
+/// The inputs of a turn's model request that are stored for the turn. They do not include the
+/// recorded thread, from which the rest of the request can be rebuilt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -154,7 +153,8 @@ pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String
 pub(super) struct SentDigests {
     /// Digest of the whole request in the form in which it is sent.
     pub prompt: Digest,
-    /// Text of the inputs, to be stored by its digest. `None` if the turn's inputs are not stored.
+    /// Text of the inputs, which the journal stores under its digest. `None` if the inputs are not
+    /// stored.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }

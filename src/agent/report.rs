@@ -39,8 +39,9 @@ pub enum FinalFormat {
     /// JSON that is valid according to this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// A whole final payload as XML. Used only with the transport `xml-final`: for the answer to a
-    /// goal with a type, and if no final payload of the agent can contain a report as text.
+    /// A whole final payload as XML. Used only with the transport `xml-final`, in two cases: the
+    /// goal of the call has a typed answer, or no final payload of the agent can contain a report
+    /// as text.
     #[serde(rename = "xml")]
     Xml,
 }

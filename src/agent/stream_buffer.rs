@@ -1,5 +1,5 @@
-//! Buffers a model's answer while it streams, and counts the tokens of failed requests. These
-//! tokens are charged, too, if the provider may have worked on the request.
+//! Buffers a model's answer while it streams. Also counts the tokens of failed requests. A failed
+//! request is charged if the provider may have worked on it.
 
 use tokio::time::Instant;
 
@@ -120,7 +120,8 @@ impl AnswerBuffer {
     }
 
     /// Records that the current request failed. The request is charged if the provider had begun to
-    /// answer, or if this program aborted it, because the provider may still be working on it.
+    /// answer, or if this program aborted the request while the provider may still have worked on
+    /// it.
     pub fn fail(&mut self, error: &Error) {
         let has_stream = self.has_begun || error.has_stream();
         let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;
@@ -162,9 +163,9 @@ impl AnswerBuffer {
             .collect()
     }
 
-    /// Estimates usage and cost of the failed requests that are charged, because providers report
-    /// no usage for them. Counts the tokens of the prompt, and one token for every four bytes that
-    /// were received. Returns `None` if no request is charged.
+    /// Estimates usage and cost of the failed requests that are charged, because providers do not
+    /// report them. Counts the tokens of the prompt, and one token for every four received bytes.
+    /// Returns `None` if no request is charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

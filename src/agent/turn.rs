@@ -129,9 +129,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. The model call may need several requests; the cost of each is
-    /// reserved through `context` before it is sent. A cancellation closes the stream of the model
-    /// immediately.
+    /// Takes one turn for a delivery. The model call may need several requests. Before each
+    /// request, its cost is reserved through `context`. A cancellation closes the stream of the
+    /// model immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -187,7 +187,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns the inputs of the turn's request to `route`, except the thread.
+    /// Returns all inputs of the turn's request to `route` except the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -505,10 +505,10 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes the agent's protocols for goals, which are requests of workflows: one for each pair of a
-/// payload that answers the goal and a payload that delegates parts of it, if any. A goal whose
-/// output has a type is answered only with the payload of this type; any other goal, also with the
-/// text of a turn.
+/// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
+/// for each pair of a payload that answers the goal and a payload that delegates parts of it, if
+/// any. A goal whose output has a type is answered only with the payload of this type. Any other
+/// goal can also be answered with the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -599,8 +599,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output of an earlier turn of the same call: the agent's last
-    /// turn belongs to this call, and contains text or native calls.
+    /// Whether the request contains output of an earlier turn of the same call. This is so if the
+    /// agent's previous turn belongs to this call, and contains text or native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

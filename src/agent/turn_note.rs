@@ -66,8 +66,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of the note of a turn in the source of the fork, if this turn used the recorded answer of
-    /// that turn instead of calling a model. `None` if a model answered.
+    /// Id of the note of a turn in the source of the fork, whose recorded answer this turn used
+    /// instead of calling a model. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -244,7 +244,7 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Parses a note as [`PastTurn::read`] does. Returns `None`, too, if the turn did not store its
+    /// Parses a note as [`PastTurn::read`] does, but returns `None` if the turn did not store its
     /// inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()

@@ -6,9 +6,9 @@
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version of the renderer. It escapes each result as text, also a payload, whose special
-    /// characters are then escaped twice. It shows results in their order of arrival. If the agent
-    /// clears its context, the request of the open call is no longer shown.
+    /// Third version of the renderer. It escapes each result as text, so the special characters of
+    /// a payload are escaped twice. It shows results in their order of arrival. If the agent clears
+    /// its context, the request of the open call is no longer shown.
     V3,
     /// Fourth version of the renderer. Special characters in the results of actions are escaped
     /// only once, and the results are shown in the order of the actions. The request of the open

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::agent::{FinalFormat, ReportSchema, STANDARD_SECTIONS};
+use crate::durable_file;
 use crate::ids::Digest;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::nearest;
+use super::load::KeyRequirement;
 use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
 use super::payloads::PayloadResolver;
 use super::tree::{ExpandedText, Located};
@@ -16,12 +18,13 @@ use super::{AgentSpec, file};
 pub(super) fn agents(
     members: &[DeclaredMember],
     payloads: &PayloadResolver,
-    directory: &Path,
+    (directory, keys): (&Path, KeyRequirement),
     problems: &mut ConfigProblems,
 ) -> Vec<AgentSpec> {
+    let place = (directory, keys == KeyRequirement::Stored);
     let agents = members.iter().filter_map(|m| Some((m, m.agent.as_ref()?)));
     let specs = agents.filter_map(|(member, agent)| {
-        let prompt = prompt(agent, directory, problems);
+        let prompt = prompt(agent, place, problems);
         let final_format = final_format(agent, directory, problems);
         Some(AgentSpec {
             name: member.name.value.clone(),
@@ -71,7 +74,7 @@ fn final_format(
 
 fn prompt(
     agent: &DeclaredAgent,
-    directory: &Path,
+    place: (&Path, bool),
     problems: &mut ConfigProblems,
 ) -> Vec<(String, String)> {
     let mut sections: Vec<(String, String)> = Vec::new();
@@ -92,7 +95,7 @@ fn prompt(
         } else if name == key.value {
             sections.push((name.to_owned(), value.value.value.clone()));
         } else {
-            let text = prompt_file(value, directory, problems).unwrap_or_default();
+            let text = prompt_file(value, place, problems).unwrap_or_default();
             sections.push((name.to_owned(), text));
         }
     }
@@ -112,15 +115,26 @@ fn is_section(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(good)
 }
 
+/// Reads the file of a prompt. If the file is unreadable or blank, reports a problem and returns
+/// `None`. If `is_stored` is true, the file belongs to a stored config and may be blank, because an
+/// earlier version of the program accepted blank files.
 pub(super) fn prompt_file(
     path: &Located<ExpandedText>,
-    directory: &Path,
+    (directory, is_stored): (&Path, bool),
     problems: &mut ConfigProblems,
 ) -> Option<String> {
-    file::named_text(path, directory, "prompt", ProblemCode::PromptMissing, problems)
+    let text = file::named_text(path, directory, "prompt", ProblemCode::PromptMissing, problems)?;
+    if is_stored || !text.trim_start_matches('\u{feff}').trim().is_empty() {
+        return Some(text);
+    }
+
+    let message = format!("the prompt `{}` is empty", path.value.written);
+    let problem = ConfigProblem::new(ProblemCode::EmptyValue, &path.place, message);
+    problems.push(problem.help("write the prompt into this file"));
+    None
 }
 
 /// Returns the digest of a file's content. An unreadable file counts as empty.
 pub(super) fn digest_of(path: &Path) -> Digest {
-    Digest::of(&std::fs::read(path).unwrap_or_default())
+    Digest::of(&durable_file::read_regular(path).unwrap_or_default())
 }

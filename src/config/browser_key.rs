@@ -2,8 +2,8 @@
 //! other byte of the text.
 //!
 //! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
-//! first proposes a new text and parses it. It accepts the text only if its values differ from the
-//! old config in this key alone.
+//! first makes a new text and parses it. It accepts this text only if its values differ from the
+//! old config in the browser key alone.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -126,9 +126,9 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
 }
 
 /// Inserts the browser key `key` on a new line below another entry of the operator. `own` is the
-/// range of this entry's name, and `value` the range of its value. The new line begins as the
-/// entry's line does, for example with an indentation or a dotted prefix. Returns `None` if a range
-/// is outside of `text`.
+/// range of this entry's name, and `value` the range of its value. The new line begins as the line
+/// of the entry does, for example with the same indentation or dotted prefix. Returns `None` if a
+/// range is outside of `text`.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,

@@ -1,7 +1,9 @@
-//! Checks that money budgets can be enforced. An agent with a money budget may use only models that
-//! have a price.
+//! Checks that money budgets can be enforced. An agent that spends of a money budget may use only
+//! models that have a price.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+
+use crate::ids::ListenerName;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::DeclaredMember;
@@ -11,21 +13,54 @@ use super::source_text::SourceRange;
 
 pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     check_currency(&sections.models, problems);
-    let mut unpriced = HashSet::new();
     for model in &sections.models {
         windows(model, sections, problems);
     }
 
-    for member in &sections.members {
-        if let Some(budget) = member.money_place.as_ref().or(sections.money.as_ref()) {
-            priced(member, budget, sections, &mut unpriced, problems);
+    check_members(sections, problems);
+}
+
+/// A budget of money of a workflow or of one of its goals.
+pub(super) struct WorkflowBudget<'a> {
+    pub place: &'a SourceRange,
+    /// The listeners that can be called beneath the workflow or the goal.
+    pub beneath: BTreeSet<&'a ListenerName>,
+}
+
+/// Checks the budgets of money of workflows and goals. Reports only models that [`check`] does not
+/// report.
+pub(super) fn check_workflows(
+    budgets: &[WorkflowBudget<'_>],
+    sections: &DeclaredSections,
+    problems: &mut ConfigProblems,
+) {
+    let mut reported = check_members(sections, &mut ConfigProblems::default());
+    for budget in budgets {
+        let is_beneath = |member: &&DeclaredMember| budget.beneath.contains(&member.name.value);
+        for member in sections.members.iter().filter(is_beneath) {
+            priced(member, budget.place, sections, &mut reported, problems);
         }
     }
 }
 
+/// Checks the budgets of money of the organism and of its agents. Returns the names of the models
+/// that it has reported.
+fn check_members<'s>(
+    sections: &'s DeclaredSections,
+    problems: &mut ConfigProblems,
+) -> HashSet<&'s str> {
+    let mut reported = HashSet::new();
+    for member in &sections.members {
+        if let Some(budget) = member.money_place.as_ref().or(sections.money.as_ref()) {
+            priced(member, budget, sections, &mut reported, problems);
+        }
+    }
+    reported
+}
+
 /// Reports the model if its longest answer would fill its context window and leave no room for a
-/// prompt. If the model is a router, which passes calls on to other models, also reports each of
-/// these models whose longest answer would fill the router's window.
+/// prompt. For a router, which passes calls on to other models, also reports each of these models
+/// whose longest answer would fill the router's window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);

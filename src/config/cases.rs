@@ -71,8 +71,8 @@ pub struct WorkflowCase {
     /// workflow.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers that the case supplies in place of listeners, in the order of the case file. This is
-    /// also the order of answers that could arrive at the same time.
+    /// Answers that the case supplies in place of listeners, in the order of the case file. Answers
+    /// that could arrive at the same time arrive in this order.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose real programs this test runs.
     pub listeners: Vec<CaseText>,

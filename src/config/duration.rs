@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units, each with its length in milliseconds.
+/// Units from the shortest to the longest, each with its length in milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 

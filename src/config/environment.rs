@@ -63,8 +63,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the path of the current directory. This is the value of the variable PWD, which may
-/// contain symbolic links, if PWD names the current directory. If not, this is the physical path.
+/// Returns the path of the current directory. If the variable PWD names this directory, returns its
+/// value, which may contain symbolic links. If not, returns the physical path.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

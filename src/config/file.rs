@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::limits;
+use crate::{durable_file, limits};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
 }
 
 /// Reads the config's text as [`read`] does. `instead` is advice on how to write a config file. An
-/// error contains it if the file is empty, or if the file is missing and no other file has a
+/// error contains this advice if the file is empty, or if it is missing and no other file has a
 /// similar name.
 pub(super) fn read_with(
     path: &Path,
@@ -43,6 +43,15 @@ pub(super) fn read_with(
         std::io::ErrorKind::NotFound => {
             let help = near_or(&full, || format!("check the path, or {instead}"));
             fail(ProblemCode::FileMissing, format!("there is no file `{shown}`"), &help)
+        }
+        std::io::ErrorKind::FileTooLarge => {
+            let message = format!("`{shown}` cannot be read: {error}");
+            let help = "split it: a workflow may have a file of its own";
+            fail(ProblemCode::FileUnreadable, message, help)
+        }
+        std::io::ErrorKind::InvalidInput => {
+            let message = format!("`{shown}` cannot be read: {error}");
+            fail(ProblemCode::FileUnreadable, message, "put a file in its place")
         }
         _ => {
             let message = format!("`{shown}` cannot be read: {error}");
@@ -68,7 +77,7 @@ pub(super) fn directory(path: &Path, around: &ConfigEnvironment) -> PathBuf {
 fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = limits::CONFIG_BYTES_MAX;
-    std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    durable_file::open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let message = format!("larger than {most} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
@@ -150,4 +159,23 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
         _ => error.to_string(),
     })?;
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_named_pipe_in_place_of_a_file_is_a_problem_and_not_a_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("words.xsd");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(text(&pipe).unwrap_err(), "it is not a regular file");
+
+        let around = ConfigEnvironment::of_process();
+        let problems = read(&pipe, &around).unwrap_err().to_string();
+        assert!(problems.contains("cannot be read: it is not a regular file"), "{problems}");
+    }
 }

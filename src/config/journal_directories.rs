@@ -32,7 +32,7 @@ pub(super) fn check(
     problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
-/// Checks that a path names a directory. Accepts a missing directory if the first start can create
+/// Checks that a path names a directory. The directory may be missing if the first start can create
 /// it.
 fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };

@@ -17,8 +17,8 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table whose keys the author chooses and whose values are strings.
     Free,
-    /// A table or a list that has a structure of its own. An override cannot replace it as a whole,
-    /// but can replace a value that the config file contains inside it.
+    /// A table or a list that has a structure of its own. An override can replace a value inside it
+    /// that the config file contains, but not the whole table or list.
     Nested,
 }
 
@@ -377,7 +377,7 @@ impl KnownSection {
 }
 
 /// Whether the value of the config key `key` is private. Returns `None` if the name of the key does
-/// not decide this. The value is then private only inside a private table, such as `env`.
+/// not decide this: the value is then private only inside a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -40,9 +40,9 @@ pub(super) fn read(
     Ok((sections, source))
 }
 
-/// Returns the journal's directories, even if other parts of the config are invalid, so that
-/// commands can read the journal of an organism that cannot start. Returns `Err` if the file does
-/// not determine the directories, for example because it lacks the name of the organism.
+/// Returns the journal's directories, even if other parts of the config are invalid. Commands can
+/// then read the journal of an organism that cannot start. Returns `Err` if the file does not
+/// determine the directories, for example because it lacks the name of the organism.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -114,8 +114,8 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// For the command that checks a config: as `Needed`, but a missing key of a model is only
-    /// listed in a note.
+    /// For the command that checks a config. All keys are needed, but a missing key of a model is
+    /// only listed in a note.
     Noted,
     Optional,
     /// For processes that only host agents: keys of models are optional, and secrets of clients are
@@ -148,8 +148,8 @@ struct ConfiguredPrograms {
 }
 
 /// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
-/// program, unless `keys` states that the config is loaded for a process that only hosts agents,
-/// for `organism nats-config`, or as a stored config.
+/// program. Reports none if `keys` states that the config is loaded for a process that only hosts
+/// agents, for `organism nats-config`, or as a stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -239,14 +239,15 @@ fn resolve(
     keys: KeyRequirement,
     problems: &mut ConfigProblems,
 ) -> ResolvedSections {
+    let is_stored = keys == KeyRequirement::Stored;
     payloads.declare(&sections.payloads, problems);
-    let workflows = workflows::read(sections, payloads, place, problems);
+    let workflows = workflows::read(sections, payloads, (place.0, place.1, is_stored), problems);
     let of_workflows = workflows.contracts(payloads, problems);
     let contracts = payloads.contracts(&sections.members, of_workflows, problems);
     if let Some(contracts) = &contracts {
-        undo::check(&sections.members, contracts, &payloads.schemas, problems);
+        undo::check(&sections.members, (contracts, is_stored), &payloads.schemas, problems);
     }
-    let context = (contracts.as_ref(), keys == KeyRequirement::Stored);
+    let context = (contracts.as_ref(), is_stored);
     let workflows = workflows.configured(sections, context, payloads, problems);
     let schemas = &payloads.schemas;
     let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
@@ -255,7 +256,7 @@ fn resolve(
 
 /// Checks that the payloads of each agent fit the agent's transport, the form in which a model
 /// writes its actions. Returns notes about valid settings that may surprise the author of the
-/// config, also about the concurrency of members.
+/// config. Some of these notes are about the concurrency of members.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -269,7 +270,8 @@ fn transport_notes(
 }
 
 /// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
-/// One delivery may then be in flight in each partition; the author may expect only one in all.
+/// One delivery may then be in flight in each partition, but the author may expect only one in all
+/// partitions together.
 fn concurrency_notes(sections: &DeclaredSections) -> Vec<String> {
     let partitions = sections.storage.partitions;
     let is_single = |member: &&DeclaredMember| member.nats.is_some() && member.concurrency == 1;
@@ -310,14 +312,14 @@ fn load_with(
     let sections = read_as(path, around, keys, &mut problems)?;
     let directory = file::directory(path, around);
 
-    let mut payloads = PayloadResolver::new(&directory, &sections.catalogue, &mut problems);
+    let mut payloads = PayloadResolver::new((&directory, keys), &sections.catalogue, &mut problems);
     let ResolvedSections { contracts, workflows, schedules } =
         resolve(&sections, &mut payloads, (&directory, around), keys, &mut problems);
 
     let ConfiguredPrograms { processes, alerts, remotes } =
         programs(&sections, &directory, around, keys, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
-    let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
+    let agents = agents::agents(&sections.members, &payloads, (&*directory, keys), &mut problems);
 
     let mut missing = MissingKeys::default();
     let models = models::specs(&sections.models, &directory, around, &mut missing, &mut problems);

@@ -76,8 +76,8 @@ pub(super) fn is_variable(value: &str) -> bool {
     value.contains('_') && value.bytes().all(is_name)
 }
 
-/// Adds the range of a private value. For a table, adds the ranges of its values instead, except
-/// values that name files.
+/// Adds the range of a private value. If the value is a table, adds the ranges of the values in it,
+/// except values that name files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);

@@ -264,13 +264,13 @@ pub(super) enum SchemaSource {
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
     /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. An
-    /// agent or a human without `accepts` accepts only payloads that workflows declare.
+    /// agent or a human without the key `accepts` accepts only payloads that workflows declare.
     Workflows,
 }
 
-/// Reports missing keys in a member's declaration of its payloads: `accepts`, for a human also
-/// `replies`, and `schema` if only schema files may declare payloads. Reports nothing if workflows
-/// may declare the payloads of an agent or a human, and it has no `accepts`.
+/// Reports the keys that are missing in a member's declaration of its payloads: `accepts`, for a
+/// human also `replies`, and `schema` if only schema files may declare payloads. Reports nothing
+/// for an agent or a human without `accepts` whose payloads workflows may declare.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;

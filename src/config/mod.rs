@@ -149,8 +149,8 @@ pub struct Config {
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of environment variables with secrets, which listeners and the alert command do not
-    /// inherit. A workflow test or a trial runs with a copy of the config. The list stays complete
-    /// in this copy, even if the copy has no models and no servers.
+    /// inherit. This list stays complete in the copy of the config with which a workflow test or a
+    /// trial runs, even if the copy has no models and no servers.
     pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
@@ -176,8 +176,8 @@ pub struct Config {
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Location of the recorded threads that a trial runs again with this config, in a journal of
-    /// its own and without effects. `None` outside a trial.
+    /// Location of the recorded threads that a trial runs again with this config. `None` outside a
+    /// trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
     /// ends. Set it in a program that embeds this crate if `organism` is neither beside that

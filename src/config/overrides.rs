@@ -1,10 +1,10 @@
 //! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
-//! Names are written in capitals with `_` for `-`. An override may change a member that the file
-//! declares, such as an agent, but adds no member. In `[payloads]`, and within keys that have a
-//! structure of their own (such as `goals` of a workflow and `undo` of a listener), an override
-//! only replaces an existing value. An override that matches nothing is reported as a problem, so
-//! that typos are noticed.
+//! Names are written in capitals, with `_` for `-`. An override may change a member that the file
+//! declares, such as an agent, but adds no member. Two parts of the config are more restricted: the
+//! section `[payloads]`, and keys with a structure of their own, such as `goals` of a workflow and
+//! `undo` of a listener. There, an override only replaces an existing value. An override that
+//! matches nothing is reported as a problem, so that typos are noticed.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -87,9 +87,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`. In this part of the config, the author chooses some
-/// of the keys, and an override adds no key. Returns `None` if there is no value at `path`, or if
-/// an override cannot replace it.
+/// Replaces the value at `path` beneath `node`, in a part of the config where an override may only
+/// replace values, because the author chooses some of the keys. Returns `None` if there is no value
+/// at `path`, or if an override cannot replace it.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -175,8 +175,8 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     }
 }
 
-/// Parses a variable according to the type of its key. A value that cannot be parsed stays a
-/// string, and is reported later when the key is read.
+/// Parses the value of a variable according to the type of the key that the variable overrides. A
+/// value that cannot be parsed stays a string. It is reported later, when the key is read.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,

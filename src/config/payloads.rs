@@ -16,6 +16,7 @@ use crate::{envelope, system};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::did_you_mean_value;
+use super::load::KeyRequirement;
 use super::members::DeclaredMember;
 use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
@@ -76,7 +77,7 @@ fn catalogue(
 
 impl PayloadResolver {
     pub fn new(
-        directory: &Path,
+        (directory, keys): (&Path, KeyRequirement),
         catalogue: &[Located<ExpandedText>],
         problems: &mut ConfigProblems,
     ) -> Self {
@@ -84,10 +85,12 @@ impl PayloadResolver {
         schemas.reserve(&RESERVED);
         let catalogue = self::catalogue(directory, catalogue, problems);
         let folders = catalogue.iter().map(|(real, _)| real.clone()).collect();
+        let compiler = SchemaCompiler::with_catalogue(folders)
+            .permitting_costly_patterns(keys == KeyRequirement::Stored);
         Self {
             directory: directory.to_owned(),
             schemas,
-            compiler: SchemaCompiler::with_catalogue(folders),
+            compiler,
             documents: BTreeMap::new(),
             catalogue,
             files: HashMap::new(),
@@ -211,9 +214,9 @@ impl PayloadResolver {
     }
 
     /// Decides which calls to a member need approval. If the member has the setting `approval`,
-    /// this setting decides. If not, no call needs approval, except calls to a listener that
+    /// this setting decides. Otherwise, calls need approval only if the member is a listener that
     /// accepts a payload which can contain the attribute `is_dangerous`, at any depth. Each call to
-    /// such a listener needs approval unless its payload contains `is_dangerous="false"`.
+    /// such a listener then needs approval, unless its payload contains `is_dangerous="false"`.
     fn approval(
         &mut self,
         member: &DeclaredMember,

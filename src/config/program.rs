@@ -133,8 +133,8 @@ fn require_script(
     problems.push(problem.help(file::near_or_rule(&path)));
 }
 
-/// Whether an interpreter finds the script although `directory` has no file with exactly this name.
-/// Node.js tries names with endings, and bash searches PATH.
+/// Whether an interpreter finds the script although `directory` has no file with exactly the
+/// script's name. Node.js also tries names with endings, and bash searches PATH.
 fn is_found_elsewhere(
     interpreter: &str,
     script: &str,

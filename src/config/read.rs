@@ -1,5 +1,6 @@
 //! Reads the values of one config table, and reports every problem in it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::envelope::Money;
@@ -9,7 +10,7 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::duration;
 use super::keys::{KnownSection, did_you_mean_value, nearest};
 use super::source_text::SourceRange;
-use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
+use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
 
 /// Reader of one table of the config.
 pub(super) struct TableReader<'a> {
@@ -19,9 +20,11 @@ pub(super) struct TableReader<'a> {
     /// Description of the table in messages, such as "listener `search`" in the message "`peers` of
     /// listener `search`".
     what: String,
-    /// Known keys that the author probably misspelled in this table. A required key is not reported
-    /// as missing if it is one of them.
+    /// Known keys that the author probably misspelled in this table. If one of them is required, it
+    /// is not reported as missing.
     mistyped: Vec<&'static str>,
+    /// Keys that the table must have.
+    required: Vec<String>,
     /// All keys that the table may have.
     known: Vec<&'static str>,
     pub problems: &'a mut ConfigProblems,
@@ -58,14 +61,16 @@ impl<'a> TableReader<'a> {
         }
 
         let known = section.key_names().collect();
-        Self { table, place, what, mistyped, known, problems }
+        Self { table, place, what, mistyped, required: Vec::new(), known, problems }
     }
 
     /// Returns the range of the key in the source. If the key is missing, returns the range of the
-    /// table's name.
+    /// table's name. If an environment variable overrides the value, returns the variable's value.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
-        entry.map_or(&self.place, |entry| &entry.key.place).clone()
+        let Some(TomlEntry { key, node }) = entry else { return self.place.clone() };
+        let is_overridden = !Arc::ptr_eq(&key.place.source, &node.place.source);
+        if is_overridden { node.place.clone() } else { key.place.clone() }
     }
 
     pub fn text(&mut self, key: &str) -> Option<Located<ExpandedText>> {
@@ -92,6 +97,7 @@ impl<'a> TableReader<'a> {
     /// Returns whether the table has `key`. Reports a missing key with the help text `help`, unless
     /// the author probably misspelled the key.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
+        self.required.push(key.to_owned());
         let is_present = self.table.get(key).is_some();
         if !is_present && !self.mistyped.contains(&key) {
             let message = format!("{} needs `{key}`", self.what);
@@ -130,8 +136,9 @@ impl<'a> TableReader<'a> {
         let fits = u64::try_from(number).ok().filter(|number| (1..=most).contains(number));
         if fits.is_none() {
             let message = format!("`{key}` of {} is {}", self.what, range_word(number));
-            let help =
-                format!("a whole number from 1 to {most}; without the key the default holds");
+            let is_required = self.required.iter().any(|required| required == key);
+            let otherwise = if is_required { "" } else { "; without the key the default holds" };
+            let help = format!("a whole number from 1 to {most}{otherwise}");
             self.problems
                 .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
@@ -177,8 +184,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports each known key of the table that is not in `keys`, because a table of the kind
-    /// `kind` may have only `keys`. The message names the kind, such as `playback`.
+    /// Reports each known key of the table that is not in `keys`. A table of the kind `kind`, such
+    /// as `playback`, may have only `keys`. The message names the kind.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();

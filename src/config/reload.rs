@@ -85,8 +85,8 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     }
 }
 
-/// Whether a change of `setting` of the listener `name` needs a restart. False if only one of the
-/// two configs has the listener.
+/// Whether a change of `setting` of the listener `name` needs a restart. False if the listener is
+/// in only one of the two configs.
 fn is_contract_of_start(
     name: &ListenerName,
     setting: &str,

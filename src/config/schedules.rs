@@ -24,8 +24,9 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{duration, file};
 
-/// A schedule as the config declares it. A field is `None` if its value has a problem, which is
-/// already reported. The other fields are still checked, so that all problems are reported at once.
+/// A schedule as the config declares it. A field is `None` if its value has a problem. This problem
+/// is already reported. The other fields are still checked, so that all problems are reported at
+/// once.
 pub(super) struct DeclaredSchedule {
     name: Option<Located<ListenerName>>,
     times: Option<ScheduleTimes>,
@@ -147,8 +148,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules, and reports their problems. The client of each schedule must exist, and
-/// must be allowed to send the schedule's payload. Returns no schedules if `contracts` is `None`:
-/// the contracts then have problems, which are already reported.
+/// must be permitted to send the schedule's payload. If `contracts` is `None`, returns no
+/// schedules, because problems of the contracts are already reported.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

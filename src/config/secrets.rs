@@ -19,8 +19,8 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret. `None` if this process reads no secrets of clients, or if the secret is optional
-    /// for this process and could not be read.
+    /// The secret. `None` if this process reads no secrets of clients, or if it may run without
+    /// this secret and could not read it.
     secret: Option<SecretValue>,
 }
 
@@ -136,9 +136,9 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 
-/// Estimates the entropy of a text in bits. Assumes that its characters are random, and come from
-/// the smallest usual alphabet that contains all of them, such as the hexadecimal digits. Returns 0
-/// for a text of few distinct characters.
+/// Estimates the entropy of a text in bits. Assumes random characters from the smallest usual
+/// alphabet that contains all of them, such as the hexadecimal digits. Returns 0 for a text of few
+/// distinct characters.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

@@ -1,5 +1,5 @@
-//! Reads the sections of the config, and its members: clients, listeners, humans and agents. Checks
-//! each of them alone; later code checks that they fit together.
+//! Reads and checks each section of the config, and each member: client, listener, human or agent.
+//! Later code checks that the sections and members fit together.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -138,8 +138,8 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// Reads the type of the items of a list. `items` must be exactly one valid type. If not,
-    /// reports a problem and returns `None`.
+    /// Reads the type of a list's items. Reports a problem and returns `None` unless `items`
+    /// contains exactly one type, and this type is valid.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

@@ -1,5 +1,5 @@
-//! The sections `[journal]` and `[nats]`: where the journal is stored, and how the servers are
-//! reached.
+//! The sections `[journal]` and `[nats]`: where the journal is stored, and how to reach the NATS
+//! servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,8 +160,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the certificate authority of the servers, because its file is not part of a stored
-    /// config.
+    /// Drops the certificate authority of the NATS servers, because a stored config does not
+    /// contain its file.
     pub fn forget_authority(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.ca_file = None;

@@ -19,7 +19,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 
-/// Collector of spans, with the settings that are needed to reach it.
+/// Settings for exporting spans to a collector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
     /// Base address of the collector, to which `/v1/traces` is appended.
@@ -111,9 +111,9 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that contain keys of the collector. They are hidden from
-    /// listeners, even if no spans are exported. A listener gets such a variable only if its config
-    /// requests the variable.
+    /// Returns the names of variables that contain keys of the collector. These variables are
+    /// hidden from listeners, even if no spans are exported. A listener gets such a variable only
+    /// if its config requests the variable.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);

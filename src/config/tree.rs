@@ -78,7 +78,7 @@ impl TomlNode {
         }
     }
 
-    /// Returns the items of a list. Any other value counts as a list with this one item.
+    /// Returns the items of a list. For any other value, returns this value as the only item.
     pub fn items(&self) -> &[Self] {
         match &self.value {
             TomlValue::List(items) => items,

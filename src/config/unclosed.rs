@@ -1,5 +1,6 @@
 //! Finds the first list, inline table or string of a TOML text that is not closed. The parser reads
-//! the lines after it as its content, and reports errors in them that are only consequences.
+//! the following lines as content of this part, and reports errors in them that are only
+//! consequences.
 
 /// Quotes of strings with several lines.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -114,9 +115,10 @@ impl BracketScanner {
     }
 
     /// Whether the line shows that the innermost open list or table is never closed. `text` is the
-    /// text from this line on. The header of a section shows this. Within a list, a setting also
-    /// shows this, unless a later line closes the list: then only the braces around the setting are
-    /// missing.
+    /// text from this line on.
+    /// - The header of a section shows this for a list or a table.
+    /// - A setting shows this only for a list that no later line closes. If a later line closes it,
+    ///   only the braces around the setting are missing.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {

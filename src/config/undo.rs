@@ -119,7 +119,7 @@ pub(super) fn resolve(
 /// Checks the expressions of every undo rule against the schemas of the request and of its reply.
 pub(super) fn check(
     members: &[DeclaredMember],
-    contracts: &Contracts,
+    (contracts, is_stored): (&Contracts, bool),
     schemas: &Schemas,
     problems: &mut ConfigProblems,
 ) {
@@ -132,7 +132,7 @@ pub(super) fn check(
                     || declared.request.value == rule.request.to_string()
             };
             let Some(rule) = contract.undo.iter().find(is_same) else { continue };
-            for found in check_undo_rule(contract, rule, schemas) {
+            for found in check_undo_rule(contract, rule, schemas, is_stored) {
                 let value = declared.with.get(found.place.0).map(|(_, value)| &value.place);
                 let place = value.unwrap_or(&declared.request.place);
                 let code = super::workflows::code_of(found.fault);

@@ -112,8 +112,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th variable in the string at `place`. If the source writes `${` as
-/// TOML escapes, the variable cannot be found. Then returns the whole `place`.
+/// Returns the range of the `n`th variable in the string at `place`. Returns the whole `place` if
+/// the variable cannot be found, because the source writes `${` as TOML escapes.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

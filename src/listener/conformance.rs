@@ -183,10 +183,9 @@ struct ListenerTrial {
     harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
-    /// The attempt that was delivered last, in the form in which reports of stray answers name an
-    /// attempt.
+    /// The latest delivered attempt, in the form in which reports of stray answers name an attempt.
     delivered: Option<String>,
-    /// The attempt that the program answered last, in the same form as `delivered`.
+    /// The attempt that the program answered most recently, in the same form as `delivered`.
     answered: Option<String>,
 }
 
@@ -409,7 +408,7 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program answers each of two deliveries of the same call. A pump delivers a
+    /// Checks that a program answers both of two deliveries of the same call. A pump delivers a
     /// call again if the first answer was lost.
     async fn named(
         &mut self,

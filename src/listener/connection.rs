@@ -56,8 +56,8 @@ impl KitConnection {
 
     /// Takes over standard input and standard output. From then on, everything that the handler
     /// prints goes to standard error, so that the pump cannot take it for a frame. Standard input
-    /// becomes empty, so that a program that the handler starts neither reads frames nor waits for
-    /// an end of input.
+    /// becomes empty, so that programs that the handler starts read no frames and do not wait for
+    /// input.
     pub fn standard() -> io::Result<Self> {
         // Close-on-exec, because a program that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -83,8 +83,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived. Also true at the end of the input.
-    /// Frames stay in the queue, so [`Self::next`] still returns them.
+    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. All frames stay
+    /// in the queue, so [`Self::next`] still returns them.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {

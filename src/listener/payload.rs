@@ -32,9 +32,9 @@ pub trait TypedPayload: Serialize + DeserializeOwned {
     /// `elementFormDefault="qualified"` in an XML schema.
     const QUALIFIED: bool = true;
     /// Further namespaces whose elements and attributes are fields of the type, such as the
-    /// namespaces that the schema imports. Those of other namespaces are ignored. The entry `"*"`
-    /// names all namespaces, for a type that reads the content of an `xs:any`. Such a type cannot
-    /// distinguish equal local names.
+    /// namespaces that the schema imports. Elements and attributes of all other namespaces are
+    /// ignored. The entry `"*"` names all namespaces, for a type that reads the content of an
+    /// `xs:any`. Such a type cannot distinguish equal local names.
     const IMPORTED_NAMESPACES: &'static [&'static str] = &[];
 
     fn payload_name() -> PayloadName {

@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
@@ -54,7 +54,7 @@ pub struct Received {
     /// Kind of the message: `call`, `reply`, `self`, `note` or `system`.
     pub kind: String,
     pub seq: u64,
-    /// Whether this delivery of the call is the first that contains the message.
+    /// Whether the message is new: no earlier delivery of the call contains it.
     pub new: bool,
     pub from: String,
     /// Time of the message in RFC 3339.
@@ -92,9 +92,9 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Puts the remembered messages of the call before the messages of this delivery, if the pump
-    /// left earlier messages out. Returns false if the numbers of left-out and of remembered
-    /// messages differ.
+    /// If the pump left out earlier messages of the call, puts the remembered messages before those
+    /// of this delivery. Returns false if the numbers of left-out and of remembered messages
+    /// differ.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -149,10 +149,21 @@ impl Request {
     /// the guard before the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
+        self.send_heartbeats(None)
+    }
+
+    /// Sends heartbeats as [`Self::keep_alive`] does, but for at most `limit`. After that, the
+    /// time-out ends the attempt, so that a handler that never returns cannot occupy the listener.
+    #[must_use = "heartbeats stop when the guard is dropped"]
+    pub fn keep_alive_for(&self, limit: Duration) -> HeartbeatGuard {
+        self.send_heartbeats(Instant::now().checked_add(limit))
+    }
+
+    fn send_heartbeats(&self, until: Option<Instant>) -> HeartbeatGuard {
         let heartbeat: HeartbeatFn = self.line.heartbeat_fn();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            loop {
+            while until.is_none_or(|until| Instant::now() < until) {
                 let is_sent = heartbeat().is_ok();
                 let stop = stopped.recv_timeout(HEARTBEAT_EVERY);
                 if !is_sent || stop != Err(mpsc::RecvTimeoutError::Timeout) {
@@ -163,10 +174,10 @@ impl Request {
         HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Whether the approval of the call still holds, so that the handler can carry out the call.
-    /// `preview` is the preview that the handler would return now. The approval holds if the person
-    /// approved an equal preview, or if the call has no approved preview. If it does not hold, the
-    /// handler must do nothing and answer [`super::Reply::stale_preview`].
+    /// Whether the handler may carry out the call: the person approved a preview equal to
+    /// `preview`, or the call has no approved preview. `preview` is the preview that the handler
+    /// would return now. If this function returns false, the handler must do nothing and answer
+    /// [`super::Reply::stale_preview`].
     ///
     /// The work of a failed attempt may change the preview. So the handler must first check whether
     /// it has already carried out the call.

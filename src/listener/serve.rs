@@ -216,9 +216,9 @@ impl Listener {
 }
 
 impl Listener {
-    /// Answers the request for a preview of a call. Sends an answer without a preview if the
-    /// listener has no handler for previews, or if the handler fails, so that the listener can
-    /// continue with other calls.
+    /// Answers the request for a preview of a call. If the listener has no handler for previews, or
+    /// if the handler fails, the answer contains no preview, and the listener continues with other
+    /// calls.
     fn preview(&mut self, request: &Request) -> Reply {
         let previewed = match &mut self.preview {
             Some(handler) => handler(request),

@@ -38,8 +38,8 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first. The
-    /// default implementation returns none. It suffices for a source that is read only with
-    /// [`ThreadHistory::records`].
+    /// default implementation returns no records, which suffices for a source that is read only
+    /// with [`ThreadHistory::records`].
     fn records_since(
         &self,
         thread: &ThreadId,

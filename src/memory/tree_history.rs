@@ -14,9 +14,9 @@ pub fn tree_with_history(reader: &JournalReader, up_to: Position) -> Result<Vec<
 }
 
 /// Returns the history of a fork, followed by `own`, all records of the fork's tree from the first
-/// on. The history consists of the source's records, with the ids of the fork. It already contains
-/// the messages of the calls that the fork reopened, so these are removed from `own`. If the tree
-/// is no fork, or a fork without history, returns `own` unchanged.
+/// on. The history consists of the source's records, with the ids of the fork. The messages of the
+/// calls that the fork reopened are removed from `own`, because the history already contains them.
+/// If the tree is no fork, or a fork without history, returns `own` unchanged.
 pub fn with_history(reader: &JournalReader, own: Vec<Record>) -> Result<Vec<Record>, Error> {
     let Some(first) = own.first() else { return Ok(own) };
     // The recursion over forks of forks ends, because a history ends before the record of its fork.

@@ -1,9 +1,9 @@
 //! Index of a tree's records: for each thread, the positions of the records that concern the
 //! thread.
 //!
-//! The index covers one stretch of the tree's hash chain. New records extend this stretch at its
-//! newer end. If a read of a thread needs records from before the stretch, they extend it at its
-//! older end.
+//! The index covers one stretch of the tree's hash chain. New records extend the stretch at its
+//! newer end. If a read of a thread needs older records than the stretch has, these records extend
+//! it at its older end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -71,8 +71,9 @@ impl TreeIndex {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns a map from ids in the source of this fork to ids in the fork: those of the calls
-    /// that the fork has reopened, and of their messages. Empty if this tree is no fork.
+    /// Returns a map from ids in the source of this fork to ids in the fork. The map contains the
+    /// calls that the fork has reopened, and the messages of these calls. Empty if this tree is no
+    /// fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -214,7 +215,7 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
 
 /// Whether `record` directly follows `newest`, the newest record of the index, in the hash chain of
 /// the tree. Returns false if the index is empty, or if other records come between the two. Returns
-/// an error if `record` does not follow from `newest` at all.
+/// an error if `newest` cannot precede `record` in the hash chain.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {
@@ -263,8 +264,8 @@ impl VisitedRecord {
         self.opened.contains(thread)
     }
 
-    /// Adds this record to `visited`. If the record concerns `thread`, also reads its payloads and
-    /// adds the whole record to `read`.
+    /// Adds `self`, the visited record, to `visited`. If the record concerns `thread`, also reads
+    /// its payloads and adds the whole record to `read`.
     fn keep(
         self,
         walked: WalkedRecord<'_>,

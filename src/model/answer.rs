@@ -12,7 +12,7 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of newly arrived bytes that are passed on only at the end of the stream, such as the
+    /// Number of newly arrived bytes that are passed on only when the stream has ended, such as the
     /// bytes of a native call.
     Withheld(usize),
     /// The first event of the answer's stream has been read, so the provider has read the prompt.
@@ -26,7 +26,7 @@ pub enum AnswerChunk<'a> {
     /// A request failed with the given error. Another request may follow.
     Failed(&'a Error),
     /// The answer begins again with a new request. The receiver must discard all pieces of the
-    /// answer that it has received.
+    /// answer that it has received so far.
     Restart,
 }
 
@@ -86,7 +86,7 @@ impl StopReason {
 
     /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated` is
     /// true if the provider stated a stop reason. A stated reason that this program does not know
-    /// may mean a cut, but an answer without a stated reason counts as complete.
+    /// may mean a cut. Without a stated reason, the answer counts as complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }

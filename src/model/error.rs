@@ -15,7 +15,7 @@ pub enum Error {
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
     /// A trial, which runs recorded threads again, found no recorded answer to the prompt of a
-    /// turn. The trial has no budget, so it cannot get the answer from a model on the network.
+    /// turn. It cannot get the answer from a model on the network, because the trial has no budget.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -129,9 +129,7 @@ impl Error {
             | Self::Empty { .. }
             | Self::InvalidEvent { .. }
             | Self::Cut { .. } => true,
-            Self::Status { status, .. } | Self::Html { status, .. } => {
-                *status >= 500 || *status == 408 || *status == 409
-            }
+            Self::Status { status, .. } | Self::Html { status, .. } => is_retried_status(*status),
             Self::Stream { retried, .. } => *retried,
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.is_retried(),
             Self::NoPump => true,
@@ -160,6 +158,7 @@ impl Error {
                 | Self::Exhausted { .. }
                 | Self::Status { .. }
                 | Self::Html { .. }
+                | Self::Stream { .. }
         );
         of_this_route || self.is_retried()
     }
@@ -218,8 +217,8 @@ impl Error {
         }
     }
 
-    /// Returns how long the caller must wait before the next request; `None` if the provider has
-    /// stated no delay.
+    /// Returns the time that the caller must wait before the next request; `None` if the provider
+    /// has stated no such time.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -281,14 +280,20 @@ impl Error {
         }
     }
 
-    /// Returns the underlying error. For an error after several attempts, this is the error of the
-    /// last attempt.
+    /// Returns the underlying error. If the call failed after several attempts, this is the error
+    /// of the last attempt.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),
             error => error,
         }
     }
+}
+
+/// Whether a retry may succeed after a response with this HTTP status, where no other variant of
+/// [`Error`] stands for the status.
+pub(super) const fn is_retried_status(status: u16) -> bool {
+    status >= 500 || status == 408 || status == 409
 }
 
 fn after_colon(message: &str) -> String {

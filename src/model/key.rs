@@ -133,7 +133,8 @@ impl KeyFilter {
     }
 
     /// Must be called at the end of the answer. Returns the text that the filter still holds back
-    /// as a possible beginning of the API key. No further text can complete the key.
+    /// as a possible beginning of the API key. This text may be shown, because no further text can
+    /// complete the key.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

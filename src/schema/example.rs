@@ -24,7 +24,7 @@ const OPTIONAL_DEPTH: usize = 3;
 const ATTEMPTS: usize = 4;
 
 /// Returns texts that may be valid examples of the payload `name`, the most informative first. The
-/// caller must validate each of them.
+/// caller must validate them in this order, and use the first valid one.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);

@@ -9,6 +9,7 @@ use super::attribute_search;
 use super::bounded_outline;
 use super::bounds;
 use super::compiled_per_thread;
+use super::costly_values::CostlyValues;
 use super::describe::{self, PayloadDescription};
 use super::json::{self, UnsupportedPart};
 use super::libxml2::ParsedDocument;
@@ -38,6 +39,8 @@ pub struct SchemaFile {
     names: Vec<PayloadName>,
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
+    /// Values that are matched against costly patterns. Empty for a schema that no file contains.
+    costly: CostlyValues,
     model: OnceLock<SchemaModel>,
     /// The prompt texts of each payload, in the order of `names`.
     prompt_texts: Vec<PromptTexts>,
@@ -79,6 +82,12 @@ impl SchemaFile {
         }
 
         let mut file = Self::checked(compiler, SchemaBundle::open(path, compiler.catalogue())?)?;
+        let (costly, problems) = CostlyValues::of(&file.bundle.sources);
+        if !problems.is_empty() && !compiler.permits_costly_patterns() {
+            return Err(problems);
+        }
+
+        file.costly = costly;
         file.warnings.extend(lint::check(&file.bundle));
         Ok(file)
     }
@@ -128,7 +137,9 @@ impl SchemaFile {
         let names = names(&bundle);
         let namespaces = libxml2_messages::namespaces(&bundle);
         let prompt_texts = names.iter().map(|_| PromptTexts::default()).collect();
-        Self { bundle, names, namespaces, warnings, model: OnceLock::new(), prompt_texts }
+        let costly = CostlyValues::default();
+        let model = OnceLock::new();
+        Self { bundle, names, namespaces, warnings, costly, model, prompt_texts }
     }
 
     pub fn label(&self) -> &str {
@@ -177,6 +188,12 @@ impl SchemaFile {
 
         if let Some(name) = name.filter(|n| !document.root_is(&n.namespace, &n.local)) {
             return SchemaVerdict::Invalid(vec![wrong_root(&document, name, text)]);
+        }
+
+        // libxml2 cannot be interrupted, so the cost of its work is checked before it begins.
+        let finding = std::str::from_utf8(text).ok().and_then(|text| self.costly.check(text));
+        if let Some(finding) = finding {
+            return SchemaVerdict::Invalid(vec![finding]);
         }
 
         let grammar = match compiled_per_thread::schema_of(&self.bundle) {

@@ -94,6 +94,11 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
             continue;
         }
 
+        // After an internal failure, each calling function of libxml2 reports the failure again.
+        if is_internal(diagnostic) && kept.iter().any(|known| is_internal(known)) {
+            continue;
+        }
+
         let same = |other: &&Diagnostic| {
             other.steps == diagnostic.steps
                 && other.line == diagnostic.line
@@ -120,8 +125,8 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
         let path = (!d.steps.is_empty()).then(|| path(&d.steps));
         let place = TextLocation { path, ..place };
         if is_about_libxml2(d) {
-            let message = "a value could not be compared with the keys of the document";
-            return Finding::new(code_of(d), place, message);
+            let (code, message) = own_failure(d);
+            return Finding::new(code, place, message);
         }
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
     };
@@ -147,6 +152,26 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
+}
+
+/// Returns the code and the message of the finding for a failure of libxml2 itself.
+fn own_failure(diagnostic: &Diagnostic) -> (&'static str, &'static str) {
+    if !is_internal(diagnostic) {
+        let message = "a value could not be compared with the keys of the document";
+        return (code_of(diagnostic), message);
+    }
+
+    if diagnostic.message.contains("validating against a pattern facet") {
+        let message = "matching this value against the pattern of its type takes too many steps; \
+                       shorten the value";
+        return ("schema-pattern-length", message);
+    }
+
+    (code_of(diagnostic), "this value could not be checked, because libxml2 failed")
+}
+
+fn is_internal(diagnostic: &Diagnostic) -> bool {
+    diagnostic.code == c::xmlParserErrors_XML_SCHEMAV_INTERNAL
 }
 
 fn is_facet(code: u32) -> bool {
@@ -261,5 +286,42 @@ pub fn one_line(message: &str) -> String {
             first.to_lowercase().chain(chars).collect()
         }
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn internal(function: &str, message: &str) -> Diagnostic {
+        Diagnostic {
+            level: DiagnosticLevel::Error,
+            domain: DiagnosticDomain::Instance,
+            code: c::xmlParserErrors_XML_SCHEMAV_INTERNAL,
+            line: 1,
+            column: 0,
+            message: format!("Internal error: {function}, {message}.\n"),
+            document: None,
+            steps: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_pattern_beyond_the_limit_of_libxml2_is_stated_once_and_truly() {
+        let diagnostics = [
+            internal("xmlSchemaValidateFacets", "validating against a pattern facet"),
+            internal("xmlSchemaVCheckCVCSimpleType", "validating facets of atomic simple type"),
+            internal("xmlSchemaValidatorPopElem", "calling xmlSchemaVCheckCVCSimpleType()"),
+            internal("xmlSchemaVDocWalk", "calling xmlSchemaValidatorPopElem()"),
+        ];
+        let findings = invalid(b"<p/>", &diagnostics, &[]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].code, "schema-pattern-length");
+        assert!(findings[0].message.contains("the pattern of its type"), "{}", findings[0].message);
+
+        let other = invalid(b"<p/>", &diagnostics[2..], &[]);
+        assert_eq!(other.len(), 1);
+        assert_eq!(other[0].code, "schema-invalid");
+        assert!(!other[0].message.contains("keys"), "{}", other[0].message);
     }
 }

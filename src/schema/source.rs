@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::libxml2::ParsedDocument;
 use super::schema_problem::SchemaProblem;
 use super::xsd::{SchemaElement, XSD};
-use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
+use crate::{durable_file, limits};
 
 /// A schema document. `text` is UTF-8 without byte order mark and XML declaration, and has the same
 /// line numbers as the file.
@@ -43,7 +43,7 @@ impl SchemaDocument {
             return Err(too_large(label));
         }
 
-        let bytes = std::fs::read(path).map_err(unreadable)?;
+        let bytes = durable_file::read_regular(path).map_err(unreadable)?;
         Self::parse(&bytes, label, Some(path.to_owned()))
     }
 

@@ -59,6 +59,9 @@ struct CompileMessage {
 pub struct SchemaCompiler {
     /// Real paths of the folders from which any schema may import.
     catalogue: Vec<PathBuf>,
+    /// Whether a schema may have patterns that take too long to match, because it was in use before
+    /// such patterns were refused.
+    permits_costly_patterns: bool,
     child: Option<CompileChild>,
     used: usize,
 }
@@ -94,6 +97,17 @@ impl SchemaCompiler {
     /// Returns a compiler for schemas that may import from the folders of `catalogue`.
     pub fn with_catalogue(catalogue: Vec<PathBuf>) -> Self {
         Self { catalogue, ..Self::default() }
+    }
+
+    /// Permits or refuses patterns that take too long to match.
+    #[must_use]
+    pub fn permitting_costly_patterns(mut self, is_permitted: bool) -> Self {
+        self.permits_costly_patterns = is_permitted;
+        self
+    }
+
+    pub fn permits_costly_patterns(&self) -> bool {
+        self.permits_costly_patterns
     }
 
     pub fn catalogue(&self) -> &[PathBuf] {

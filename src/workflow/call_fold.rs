@@ -22,7 +22,7 @@ use super::graph::GoalGraph;
 use super::payloads;
 use super::retry_rules::{FailedCall, RetryRules};
 use super::run_clock::{RunClock, UncountedTimes, has_timed_out};
-use super::run_definition::recorded_once;
+use super::run_definition::{RetryRecord, recorded_retries};
 use super::run_retry::RunArchive;
 use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
 use super::shapes::is_label_of;
@@ -67,11 +67,10 @@ pub struct RunThreads {
     earlier: usize,
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
-    /// Listeners to which the run must not repeat a call after a time-out. The key is the number,
-    /// in the thread, of the message that records the listeners. The record applies only to
-    /// messages with higher numbers. A delivery may still bring messages with lower numbers after
-    /// the record.
-    once: BTreeMap<u64, BTreeSet<ListenerName>>,
+    /// Restrictions of retries, as the run has recorded them. The key is the number, in the thread,
+    /// of the message with this record. The record counts only for messages with higher numbers. A
+    /// message with a lower number may come after the record in a delivery.
+    retry_records: BTreeMap<u64, RetryRecord>,
     /// Whether all goals have ended, and the run has sent its output.
     has_completed: bool,
 }
@@ -213,7 +212,7 @@ impl<'a> CallFold<'a> {
     /// Returns the listeners to which the run must not repeat a call after a time-out, according to
     /// the run's latest record of them. Returns `None` if there is no such record.
     pub fn recorded_once(&self) -> Option<&BTreeSet<ListenerName>> {
-        self.threads.once.values().next_back()
+        self.threads.retry_records.values().next_back().map(|record| &record.once)
     }
 
     /// Returns the threads that the run opened, in order, without the first `known` ones. Each
@@ -288,8 +287,8 @@ impl<'a> CallFold<'a> {
     /// Applies a message of the run's call other than its request. Returns the requests that the
     /// run sends to the core because of this message.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
-        if let Some(once) = recorded_once(message, &self.definition.name.value) {
-            self.threads.once.insert(message.seq, once);
+        if let Some(record) = recorded_retries(message, &self.definition.name.value) {
+            self.threads.retry_records.insert(message.seq, record);
             return Vec::new();
         }
         if *message.name.namespace != *system::NAMESPACE {
@@ -567,8 +566,8 @@ impl<'a> CallFold<'a> {
         let status = element.attribute("status").and_then(ThreadStatus::parse);
         let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
         let payloads: Vec<_> = element.children().collect();
-        let recorded = self.threads.once.range(..message.seq).next_back().map(|(_, once)| once);
-        let rules = RetryRules { definition: self.definition, recorded, present: self.once };
+        let records = self.threads.retry_records.range(..message.seq).map(|(_, record)| record);
+        let rules = RetryRules::new(self.definition, self.once, records);
         let event = self.event(run, status, &payloads, &rules);
         let steps = self.run.step(event);
         self.requests(steps)

@@ -15,7 +15,7 @@ use crate::schema::Schemas;
 use super::definition::{PlaceId, WorkflowDefinition};
 use super::graph::GoalGraph;
 pub use mappings::computed_decimals;
-pub use undo::check_undo_rule;
+pub use undo::{check_undo_rule, listeners_beneath};
 
 /// Kind of a problem of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,9 @@ pub struct DefinitionContext<'a> {
     /// Names whose definitions in the config could not be read. The checks do not report references
     /// to these names.
     pub unread: Vec<String>,
+    /// Whether the definition lacks goals that could not be read. The checks then do not report
+    /// what only these goals may use.
+    pub lacks_goals: bool,
     /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
     /// version of the program accepted, because that version may have run the config.
     pub is_stored: bool,

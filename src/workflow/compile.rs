@@ -43,24 +43,32 @@ pub fn peers_of(definition: &WorkflowDefinition) -> Vec<ListenerName> {
     peers.extend(definition.peers.iter().map(|peer| &peer.value));
     peers.extend(definition.report_to.iter().map(|human| &human.value));
     for goal in &definition.goals {
-        match &goal.form {
-            GoalForm::Run(target) => peers.extend([&target.name().value]),
-            GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
-                peers.extend(agents.iter().map(|agent| &agent.value));
-            }
-            GoalForm::Each(each) => peers.extend([&each.target.name().value]),
-            GoalForm::Loop { until, .. } => peers.extend(judge_of(until)),
-            GoalForm::Choose(branches) => {
-                let conditions = branches.iter().filter_map(|branch| branch.when.as_ref());
-                peers.extend(conditions.filter_map(judge_of));
-            }
-            GoalForm::Ask { human, .. } => peers.extend([&human.value]),
-        }
-        peers.extend(goal.supervision.iter().map(|supervision| &supervision.supervisor.value));
-        peers.extend(goal.roles.iter().map(|roles| &roles.agent.value));
+        peers.extend(peers_of_goal(goal));
     }
 
     peers.into_iter().cloned().collect()
+}
+
+/// Returns the names of all listeners that a goal addresses. The members of a loop or a choice are
+/// goals of their own, so their listeners are not included.
+pub fn peers_of_goal(goal: &GoalDefinition) -> BTreeSet<&ListenerName> {
+    let mut peers: BTreeSet<&ListenerName> = BTreeSet::new();
+    match &goal.form {
+        GoalForm::Run(target) => peers.extend([&target.name().value]),
+        GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
+            peers.extend(agents.iter().map(|agent| &agent.value));
+        }
+        GoalForm::Each(each) => peers.extend([&each.target.name().value]),
+        GoalForm::Loop { until, .. } => peers.extend(judge_of(until)),
+        GoalForm::Choose(branches) => {
+            let conditions = branches.iter().filter_map(|branch| branch.when.as_ref());
+            peers.extend(conditions.filter_map(judge_of));
+        }
+        GoalForm::Ask { human, .. } => peers.extend([&human.value]),
+    }
+    peers.extend(goal.supervision.iter().map(|supervision| &supervision.supervisor.value));
+    peers.extend(goal.roles.iter().map(|roles| &roles.agent.value));
+    peers
 }
 
 fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {

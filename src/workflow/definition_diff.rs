@@ -28,6 +28,28 @@ pub struct DefinitionChange {
     pub after: Option<String>,
 }
 
+impl DefinitionChange {
+    /// Whether the change also holds for runs that began on the first definition. The config of the
+    /// moment decides about the budget of a workflow, the types of outputs and the names of roles.
+    /// `all` are all changes between the two definitions.
+    pub fn holds_for_open_runs(&self, all: &[Self]) -> bool {
+        let path = self.path.strip_prefix("order in ").unwrap_or(&self.path);
+        let Some((goal, rest)) = path.strip_prefix("goal[").and_then(|rest| rest.split_once(']'))
+        else {
+            return path == "@tokens" || path == "@money-billionths";
+        };
+
+        // A goal without a type or without roles in the first definition has none in its runs.
+        let is_new = |attribute: &str| {
+            let path = format!("goal[{goal}]{attribute}");
+            all.iter().any(|change| change.path == path && change.before.is_none())
+        };
+        let is_output = rest.starts_with("/output") && !is_new("/output@type");
+        let is_role = rest.starts_with("/roles/role") && !is_new("/roles@agent");
+        is_output || is_role
+    }
+}
+
 /// Returns every difference between two definitions, in the order of the paths. If only one
 /// definition has a goal, the whole goal is one difference. Changed orders come last.
 pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
@@ -154,9 +176,11 @@ pub fn goals_that_address<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::definition::{GoalDefinition, PlaceId, Placed};
+    use super::super::definition::{GoalDefinition, GoalOutput, PlaceId, Placed};
     use super::super::read_compiled::read_compiled;
     use super::*;
+    use crate::contract::Budget;
+    use crate::schema::ShortType;
 
     /// Makes a definition with these peers beside its agent.
     fn definition(peers: &[&str]) -> WorkflowDefinition {
@@ -191,6 +215,36 @@ mod tests {
         assert_eq!(order.before.as_deref(), Some("goal[one], goal[two]"));
         assert_eq!(order.after.as_deref(), Some("goal[two], goal[one]"));
         assert_eq!(changes(&before, &before), []);
+    }
+
+    #[test]
+    fn the_budget_and_the_types_of_outputs_hold_for_open_runs() {
+        let words = |words: &[&str]| {
+            GoalOutput::Types(ShortType::Words(
+                words.iter().map(|word| (*word).to_owned()).collect(),
+            ))
+        };
+        let with = |output: GoalOutput, tokens: u64| {
+            let first = definition(&["writer"]);
+            let goals = first.goals.iter().map(|goal| GoalDefinition {
+                output: output.clone(),
+                retry: u32::try_from(tokens).expect("it is small"),
+                ..goal.clone()
+            });
+            let budget = Budget { tokens: Some(tokens), money: None };
+            WorkflowDefinition { goals: goals.collect(), budget, ..definition(&["writer"]) }
+        };
+        let immediate = |before: &WorkflowDefinition, after: &WorkflowDefinition| {
+            let all = changes(before, after);
+            let immediate = all.iter().filter(|change| change.holds_for_open_runs(&all));
+            immediate.map(|change| change.path.clone()).collect::<Vec<_>>()
+        };
+
+        let typed = with(words(&["yes", "no"]), 1);
+        let changed = with(words(&["yes", "maybe"]), 2);
+        assert_eq!(immediate(&typed, &changed), ["@tokens", "goal[draft]/output/word#2"]);
+        let text = with(GoalOutput::Text, 1);
+        assert_eq!(immediate(&text, &typed), Vec::<String>::new());
     }
 
     #[test]

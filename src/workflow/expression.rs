@@ -9,6 +9,8 @@ use std::collections::HashSet;
 
 use crate::schema::{PayloadParameter, ShortType};
 
+use super::function_arguments::{WrongCall, wrong_call};
+
 /// The shape of a value: which child elements and attributes the value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
@@ -75,6 +77,8 @@ pub struct ExpressionReport {
     /// Names of functions that the expression calls, although neither XPath 1.0 nor organism
     /// defines them.
     pub unknown_functions: Vec<String>,
+    /// Calls of known functions with a wrong number of arguments, or with a wrong argument.
+    pub wrong_calls: Vec<WrongCall>,
     /// The beginnings of all paths that start at the root. Each path has an entry with the name of
     /// its first step. If it has a second step and the shape of the first step is known, it has
     /// another entry with the names of both steps.
@@ -118,6 +122,15 @@ pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
         Some([shape]) if reader.at == reader.tokens.len() => (*shape).clone(),
         _ => ValueShape::Open,
     }
+}
+
+/// Whether the value of `expression` is certainly a text, a number or a truth value, so that it
+/// selects no nodes.
+pub fn is_value(expression: &str) -> bool {
+    let mut reader =
+        ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
+    let value = reader.expression(&ShapeSet::root(&ValueShape::Open)).is_value;
+    value && reader.at == reader.tokens.len()
 }
 
 /// Returns all names with which a path of the expression can begin. Returns `None` if a path may
@@ -243,22 +256,28 @@ struct ShapeSet<'s> {
     shapes: Option<Vec<&'s ValueShape>>,
     path: Vec<String>,
     is_root: bool,
+    /// Whether the expression has a text, a number or a truth value, so that it selects no nodes.
+    is_value: bool,
 }
 
 impl<'s> ShapeSet<'s> {
     fn root(shape: &'s ValueShape) -> Self {
-        Self { shapes: Some(vec![shape]), path: Vec::new(), is_root: true }
+        Self { shapes: Some(vec![shape]), path: Vec::new(), is_root: true, is_value: false }
     }
 
     fn open() -> Self {
-        Self { shapes: None, path: Vec::new(), is_root: false }
+        Self { shapes: None, path: Vec::new(), is_root: false, is_value: false }
+    }
+
+    fn value() -> Self {
+        Self { is_value: true, ..Self::open() }
     }
 
     fn or(self, other: Self) -> Self {
         match (self.shapes, other.shapes) {
             (Some(mut shapes), Some(more)) => {
                 shapes.extend(more);
-                Self { shapes: Some(shapes), path: self.path, is_root: false }
+                Self { shapes: Some(shapes), path: self.path, is_root: false, is_value: false }
             }
             _ => Self::open(),
         }
@@ -297,7 +316,7 @@ impl ExpressionReader {
             }
 
             let next = self.operand(context);
-            value = if is_union { value.or(next) } else { ShapeSet::open() };
+            value = if is_union { value.or(next) } else { ShapeSet::value() };
         }
     }
 
@@ -314,11 +333,17 @@ impl ExpressionReader {
     }
 
     fn operand<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
+        let before = self.at;
         while self.take("-") {}
+        if self.at > before {
+            self.operand(context);
+            return ShapeSet::value();
+        }
+
         match self.peek().cloned() {
             Some(ExpressionToken::Literal(_) | ExpressionToken::Number) => {
                 self.at += 1;
-                ShapeSet::open()
+                ShapeSet::value()
             }
             Some(ExpressionToken::Symbol("(")) => {
                 self.at += 1;
@@ -335,7 +360,8 @@ impl ExpressionReader {
                 if self.opens_call() && !NODE_TESTS.contains(&name.as_str()) =>
             {
                 self.call(&name, context);
-                self.rest_of_path(ShapeSet::open())
+                let has_value = name != "id" && FUNCTIONS.contains(&name.as_str());
+                self.rest_of_path(if has_value { ShapeSet::value() } else { ShapeSet::open() })
             }
             Some(ExpressionToken::Symbol("/" | "//")) => {
                 self.at += 1;
@@ -359,12 +385,22 @@ impl ExpressionReader {
             self.report.unknown_functions.push(name.to_owned());
         }
 
+        // For each argument, whether it is certainly no set of nodes.
+        let mut arguments = Vec::new();
+        let mut is_new = true;
         while self.at < self.tokens.len() && !self.take(")") {
             let before = self.at;
-            self.expression(context);
-            self.take(",");
+            let is_value = self.expression(context).is_value;
+            if is_new {
+                arguments.push(is_value);
+            } else if let Some(argument) = arguments.last_mut() {
+                // The reader has followed only a part of this argument.
+                *argument = false;
+            }
+            is_new = self.take(",");
             self.at = self.at.max(before + 1);
         }
+        self.report.wrong_calls.extend(wrong_call(name, &arguments));
     }
 
     /// Reads the rest of a path, whose beginning selects `from`: predicates and further steps.
@@ -419,6 +455,11 @@ impl ExpressionReader {
     }
 
     fn named_step<'s>(&mut self, from: &ShapeSet<'s>, name: String) -> ShapeSet<'s> {
+        // A character that fits nowhere, such as the colon of a prefix, makes an empty name.
+        if name.trim_start_matches('@').is_empty() {
+            return ShapeSet::open();
+        }
+
         match (from.is_root, from.path.as_slice()) {
             (true, _) => self.report.references.push((name.clone(), None)),
             (false, [first]) if from.shapes.is_some() => {
@@ -431,7 +472,7 @@ impl ExpressionReader {
         let mut path = from.path.clone();
         path.push(name.clone());
         if shapes.iter().any(|shape| **shape == ValueShape::Open) {
-            return ShapeSet { shapes: None, path, is_root: false };
+            return ShapeSet { path, ..ShapeSet::open() };
         }
 
         let found: Vec<_> = shapes.iter().filter_map(|shape| shape.child(&name)).collect();
@@ -447,7 +488,7 @@ impl ExpressionReader {
             return ShapeSet::open();
         }
 
-        ShapeSet { shapes: Some(found), path, is_root: false }
+        ShapeSet { shapes: Some(found), path, ..ShapeSet::open() }
     }
 }
 
@@ -544,6 +585,47 @@ mod tests {
         let report = read("lower-case(draft) = $x", &root());
         assert_eq!(report.unknown_functions, ["lower-case"]);
         assert!(report.has_variable);
+    }
+
+    #[test]
+    fn a_call_with_wrong_arguments_is_found_anywhere_in_an_expression() {
+        for (wrong, function) in [
+            ("has-word(draft)", "has-word"),
+            ("plan/line[contains(fault)]", "contains"),
+            ("not(last-line(draft, 2) = 'x')", "last-line"),
+            ("concat(draft, string(count()))", "count"),
+            ("sum('a')", "sum"),
+            ("count(string(draft))", "count"),
+            ("name(draft = 'x')", "name"),
+        ] {
+            let report = read(wrong, &root());
+            let functions = report.wrong_calls.iter().map(|wrong| wrong.function.as_str());
+            assert_eq!(functions.collect::<Vec<_>>(), [function], "{wrong}");
+        }
+        for good in [
+            "count(plan/child::node())",
+            "count(plan/line[contains(fault, 'x')]/text())",
+            "sum(plan/line/@n | draft) + 1",
+            "name(id('x'))",
+            "concat(draft, ', ', -1, \"a, b\")",
+            "substring(draft, 1, string-length(draft) - 1)",
+            "count(child::node()[contains(., 'a')])",
+            "string()",
+        ] {
+            let report = read(good, &root());
+            assert!(report.wrong_calls.is_empty(), "{good}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn an_expression_with_a_text_or_a_number_selects_no_nodes() {
+        for value in ["count(draft)", "'a'", "(1)", "-draft", "draft = 'x'", "plan/line * 2"] {
+            assert!(is_value(value), "{value}");
+        }
+        for nodes in ["draft", "(draft)", "id('x')", "draft | plan", "plan/*", "lower-case(draft)"]
+        {
+            assert!(!is_value(nodes), "{nodes}");
+        }
     }
 
     #[test]

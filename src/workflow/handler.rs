@@ -28,7 +28,8 @@ use super::questions;
 use super::retry_rules::{addressed_once, called_once};
 use super::run_clock::UncountedTimes;
 use super::run_definition::{
-    RunDefinitions, has_earlier_rules, recorded_definition, recorded_once, write_run_definition,
+    RetryRecord, RunDefinitions, has_earlier_rules, recorded_definition, recorded_retries,
+    write_run_definition,
 };
 use super::run_retry::{RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
@@ -217,13 +218,15 @@ impl WorkflowHandler {
     /// part of earlier deliveries.
     fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
         let once = addressed_once(&run.definition, &self.once);
+        // Only the first record decides: a run that an earlier version began keeps its rule.
+        let retries = RetryRecord { once, is_stop_final: !run.is_recorded };
         let is_due = if run.is_recorded {
-            !fold.is_over() && fold.recorded_once() != Some(&once)
+            !fold.is_over() && fold.recorded_once() != Some(&retries.once)
         } else {
             // A run that an early version of the program began has no record of its definition.
             known == 0
         };
-        is_due.then(|| write_run_definition(run.digest, &once))
+        is_due.then(|| write_run_definition(run.digest, &retries))
     }
 
     /// Returns an outcome with another reply for a run whose reply the core has refused: a failure
@@ -285,8 +288,8 @@ impl WorkflowHandler {
     /// the run's first record of them. This record also applies to the messages before it. Returns
     /// `None` if there is no such record.
     fn first_recorded_once(&self, messages: &[Arc<Message>]) -> Option<HashSet<ListenerName>> {
-        let first = messages.iter().find_map(|message| recorded_once(message, &self.workflow));
-        first.map(|once| once.into_iter().collect())
+        let first = messages.iter().find_map(|message| recorded_retries(message, &self.workflow));
+        first.map(|record| record.once.into_iter().collect())
     }
 
     fn undo_source<'a>(&'a self, delivery: &Delivery) -> UndoSource<'a> {
@@ -457,7 +460,6 @@ impl NativeHandler for Arc<WorkflowHandler> {
 
 #[cfg(test)]
 mod definition_tests {
-    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use uuid::Uuid;
@@ -586,7 +588,10 @@ mod definition_tests {
                            assigned_id=\"sess-k3v9t2m8.first\" parent_id=\"sess-k3v9t2m8\"/>";
 
     fn record_of(definition: &WorkflowDefinition) -> String {
-        write_run_definition(compile(definition).digest, &BTreeSet::new())
+        write_run_definition(
+            compile(definition).digest,
+            &RetryRecord { is_stop_final: true, ..RetryRecord::default() },
+        )
     }
 
     #[test]
@@ -653,7 +658,7 @@ mod definition_tests {
 
     #[test]
     fn a_recorded_definition_counts_only_from_the_workflow_itself() {
-        let record = write_run_definition(Digest::ZERO, &BTreeSet::new());
+        let record = write_run_definition(Digest::ZERO, &RetryRecord::default());
         let of_others =
             [(MessageKind::Own, "desk"), (MessageKind::Call, "tour"), (MessageKind::Reply, "tour")];
         for (kind, from) in of_others {
@@ -676,7 +681,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
-    use crate::contract::{Contract, Role, run_definition_name};
+    use crate::contract::{Contract, Role, WORKFLOW_NAMESPACE, run_definition_name};
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::system;
@@ -895,6 +900,32 @@ mod tests {
         messages[5] = core(10, "thread-result", timed_out, "<system-error code=\"timeout\"/>");
         let failed = handle(&after, &messages, 1).unwrap().concat();
         assert!(failed.starts_with("<flow-failed"), "{failed}");
+    }
+
+    #[test]
+    fn a_run_repeats_a_stopped_workflow_only_if_it_began_before_the_rule() {
+        let reply = format!(
+            "<leg-failed xmlns=\"{WORKFLOW_NAMESPACE}/leg\"><goal>gate</goal>\
+             <code>stopped</code><reason>no</reason></leg-failed>"
+        );
+        let completed = "thread_id=\"sess-aaaaaaaa.draft\" status=\"completed\"";
+        let mut messages = ended();
+        messages.insert(1, recorded(&handler(None), 1));
+        messages[4] = core(4, "thread-result", completed, &reply);
+        let failed = handle(&handler(None), &messages, 1).unwrap().concat();
+        assert!(failed.starts_with("<flow-failed"), "{failed}");
+        assert!(failed.contains("<code>stopped</code>"), "{failed}");
+
+        let earlier = messages[1].payload.as_str().replace(" stopped=\"final\"", "");
+        let payload = Payload::new(earlier);
+        messages[1] = Arc::new(Message { payload, ..Message::clone(&messages[1]) });
+        let retried = handle(&handler(None), &messages, 1).unwrap().concat();
+        assert!(retried.contains("suggested_sub_id=\"draft"), "{retried}");
+
+        // A record that a later version adds to such a run does not change its rule.
+        let listed = handle(&handler_under(None, &once_contracts()), &messages, 1).unwrap();
+        assert!(listed[0].contains(" once=\"writer\""), "{listed:?}");
+        assert!(!listed[0].contains("stopped"), "{listed:?}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod dry_run;
 mod expression;
 mod expression_literals;
 mod forked_run;
+mod function_arguments;
 mod graph;
 mod handler;
 mod input;
@@ -50,9 +51,9 @@ pub use call_fold::UndoSource;
 pub use calls_beneath::{CallEnd, HandedOverAttempts, NestedCall, calls_beneath};
 pub use check::{
     DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule,
-    computed_decimals,
+    computed_decimals, listeners_beneath,
 };
-pub use compile::{CompiledWorkflow, compile, peers_of};
+pub use compile::{CompiledWorkflow, compile, peers_of, peers_of_goal};
 pub use definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
     GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,
@@ -73,8 +74,8 @@ pub use questions::{
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use retry_rules::called_once;
 pub use run_definition::{
-    IdentifiedDefinition, RunDefinitions, has_earlier_rules, latest_run, recorded_definition,
-    write_run_definition,
+    IdentifiedDefinition, RetryRecord, RunDefinitions, has_earlier_rules, latest_run,
+    recorded_definition, write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::{exceeded_limits, missing_undo_room};

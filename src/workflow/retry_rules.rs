@@ -14,6 +14,7 @@ use crate::xml::element::Element;
 use super::compile::peers_of;
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::payloads;
+use super::run_definition::RetryRecord;
 use super::run_state::{GoalRun, RunKind, RunPart, judge_of};
 
 /// The facts that decide whether a failed goal run may be retried.
@@ -25,6 +26,8 @@ pub(super) struct RetryRules<'a> {
     pub recorded: Option<&'a BTreeSet<ListenerName>>,
     /// The listeners to which the present contracts forbid to repeat a call.
     pub present: &'a HashSet<ListenerName>,
+    /// Whether the run has recorded that it never retries a goal that fails as `stopped`.
+    pub is_stop_final: bool,
 }
 
 /// The failed call of a goal run.
@@ -50,7 +53,7 @@ impl FailedCall<'_> {
 /// Whether a failure with this code can forbid to retry a goal run. It does not forbid a retry if a
 /// listener chose the code for its own reply.
 pub(super) fn may_be_final(code: &str) -> bool {
-    is_always_final(code) || code == TIMEOUT
+    is_always_final(code) || code == TIMEOUT || code == STOPPED
 }
 
 fn is_always_final(code: &str) -> bool {
@@ -58,8 +61,24 @@ fn is_always_final(code: &str) -> bool {
 }
 
 const TIMEOUT: &str = "timeout";
+/// Code of a failure that a person or a supervisor has caused with the verdict `stop`.
+const STOPPED: &str = "stopped";
 
 impl<'a> RetryRules<'a> {
+    /// Makes the rules of a run with these `records`, which stand in the order of the messages.
+    pub fn new(
+        definition: &'a WorkflowDefinition,
+        present: &'a HashSet<ListenerName>,
+        records: impl Iterator<Item = &'a RetryRecord>,
+    ) -> Self {
+        let mut rules = Self { definition, recorded: None, present, is_stop_final: false };
+        for record in records {
+            rules.recorded = Some(&record.once);
+            rules.is_stop_final |= record.is_stop_final;
+        }
+        rules
+    }
+
     /// Whether a goal run must not be retried after `failed`. `subject` is the number of the goal
     /// whose settings apply to the goal run.
     pub fn is_final(&self, run: &GoalRun, subject: usize, failed: &FailedCall<'_>) -> bool {
@@ -69,6 +88,7 @@ impl<'a> RetryRules<'a> {
 
         match failed.code {
             TIMEOUT => self.callee(run, subject).is_some_and(|name| self.is_once(name)),
+            STOPPED => self.is_stop_final,
             code => is_always_final(code),
         }
     }
@@ -191,7 +211,12 @@ mod tests {
             FailedCall { status: ThreadStatus::Failed, payload: &payload, code: "timeout" };
         let is_final = |is_human, recorded: Option<&BTreeSet<ListenerName>>, run: &GoalRun| {
             let definition = definition(is_human);
-            let rules = RetryRules { definition: &definition, recorded, present: &present };
+            let rules = RetryRules {
+                definition: &definition,
+                recorded,
+                present: &present,
+                is_stop_final: true,
+            };
             rules.is_final(run, run.goal, &failed)
         };
 
@@ -211,7 +236,12 @@ mod tests {
         let recorded = BTreeSet::new();
         let present = HashSet::new();
         let is_final = |recorded, status, payload: &Element| {
-            let rules = RetryRules { definition: &definition, recorded, present: &present };
+            let rules = RetryRules {
+                definition: &definition,
+                recorded,
+                present: &present,
+                is_stop_final: true,
+            };
             let failed = FailedCall { status, payload, code: "denied" };
             rules.is_final(&run(0, RunKind::Work), 0, &failed)
         };

@@ -22,18 +22,36 @@ use crate::xml::shape::QName;
 
 use super::definition::WorkflowDefinition;
 
-/// Writes the payload with which a run records its definition when the run begins. `once` are the
-/// listeners to which the run must not repeat a call after a time-out.
-pub fn write_run_definition(digest: Digest, once: &BTreeSet<ListenerName>) -> String {
-    let once: Vec<_> = once.iter().map(ListenerName::as_str).collect();
+/// The part of a run's record that restricts the retries of its goals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetryRecord {
+    /// Listeners to which the run must not repeat a call after a time-out.
+    pub once: BTreeSet<ListenerName>,
+    /// Whether the run never retries a goal that fails with the code `stopped`, because a person or
+    /// a supervisor beneath it has stopped the work. Only the first record of a run states this. It
+    /// is false for runs that began before core version 62: they retry such a goal.
+    pub is_stop_final: bool,
+}
+
+/// Writes the payload with which a run records its definition, and the restrictions of its retries.
+pub fn write_run_definition(digest: Digest, retries: &RetryRecord) -> String {
+    let once: Vec<_> = retries.once.iter().map(ListenerName::as_str).collect();
     let element = Element::new(QName::from(&run_definition_name()));
     let element = element.with_attribute("digest", digest.to_string());
-    element.with_attribute(ONCE, once.join(" ")).to_xml()
+    let mut element = element.with_attribute(ONCE, once.join(" "));
+    if retries.is_stop_final {
+        element = element.with_attribute(STOPPED, FINAL);
+    }
+    element.to_xml()
 }
 
 /// Name of the XML attribute that lists the listeners to which the run must not repeat a call after
 /// a time-out.
 const ONCE: &str = "once";
+
+/// Name and value of the XML attribute that is set if [`RetryRecord::is_stop_final`] is true.
+const STOPPED: &str = "stopped";
+const FINAL: &str = "final";
 
 /// Returns the digest of the definition that `message` records for a run of `workflow`. Returns
 /// `None` if `message` records no definition, or if another sender than the workflow wrote it.
@@ -42,16 +60,15 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
     Digest::parse(payload.attribute("digest")?).ok()
 }
 
-/// Returns the listeners that `message` records for a run of `workflow`. The run must not repeat a
-/// call to them after a time-out. Returns `None` if `message` records no definition, or if another
-/// sender or an earlier version of the program wrote it.
-pub(super) fn recorded_once(
-    message: &Message,
-    workflow: &ListenerName,
-) -> Option<BTreeSet<ListenerName>> {
+/// Returns the restrictions of retries that `message` records for a run of `workflow`. Returns
+/// `None` if `message` records no definition, if a version of the program wrote it that recorded no
+/// listeners, or if another sender than the workflow wrote it.
+pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Option<RetryRecord> {
     let payload = record_in(message, workflow)?;
     let names = payload.attribute(ONCE)?.split_whitespace();
-    Some(names.filter_map(|name| ListenerName::parse(name).ok()).collect())
+    let once = names.filter_map(|name| ListenerName::parse(name).ok()).collect();
+    let is_stop_final = payload.attribute(STOPPED) == Some(FINAL);
+    Some(RetryRecord { once, is_stop_final })
 }
 
 /// Whether an earlier version of the program began the run with these messages, so that the run
@@ -179,7 +196,7 @@ mod tests {
                 call,
                 "tour",
                 run_definition_name(),
-                &write_run_definition(digest, &BTreeSet::new()),
+                &write_run_definition(digest, &RetryRecord::default()),
             )
         };
         let mut messages = vec![request(1)];

@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::bus::ModelState;
 use crate::bus::live::{AnswerPart, LiveEvent};
 use crate::clock::Time;
-use crate::envelope::{Message, Money, Spending};
+use crate::envelope::{Message, MessageKind, Money, Spending};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::thread::{Closing, Fact, Hold, Record};
 use crate::xml::element::Element;
 
-use super::call_fold::UndoSource;
+use super::call_fold::{UndoSource, is_failure};
 use super::definition::WorkflowDefinition;
 use super::delegation::delegate_schemas;
 use super::graph::GoalGraph;
@@ -111,6 +111,9 @@ struct ThreadNode {
     call: Option<(CallId, ListenerName, String)>,
     opened: Time,
     ended: Option<(Time, Closing)>,
+    /// Whether the first call of the thread has a reply whose name reports a failure. Such a reply
+    /// completes the call.
+    has_failed_reply: bool,
 }
 
 /// The progress of one run, computed from the records of the run's tree and from live events.
@@ -219,6 +222,7 @@ impl<'a> RunTree<'a> {
                 return node.has_row(thread);
             }
             Fact::Accepted { message, opening: Some(_), .. } => return self.take_call(message),
+            Fact::Accepted { message, .. } => return self.take_reply(message),
             Fact::CallClosed { call, how } => {
                 self.held.remove(call);
                 self.live.close(*call);
@@ -257,6 +261,20 @@ impl<'a> RunTree<'a> {
         let Some(node) = self.threads.get_mut(&message.thread) else { return false };
         node.call.get_or_insert_with(|| (call, message.to.clone(), local));
         node.has_row(&message.thread)
+    }
+
+    /// Notes a reply that reports a failure of the first call in a thread. Returns whether the
+    /// thread has a row.
+    fn take_reply(&mut self, message: &Message) -> bool {
+        if message.kind != MessageKind::Reply || !is_failure(&message.name.local) {
+            return false;
+        }
+
+        let Some(call) = message.cause.map(CallId) else { return false };
+        let Some((thread, _)) = self.calls.get(&call) else { return false };
+        let Some(node) = self.threads.get_mut(thread) else { return false };
+        node.has_failed_reply |= node.is_begun_by(call);
+        node.has_failed_reply && node.has_row(thread)
     }
 
     fn spend(&mut self, call: CallId, spending: Spending) {
@@ -396,7 +414,7 @@ impl<'a> RunTree<'a> {
     ) -> RunRow {
         let phase = match node.ended {
             None => GoalPhase::Running,
-            Some((_, Closing::Completed)) => GoalPhase::Done,
+            Some((_, Closing::Completed)) if !node.has_failed_reply => GoalPhase::Done,
             Some(_) => GoalPhase::Failed,
         };
         let until = node.ended.map_or(now, |(at, _)| at);
@@ -504,7 +522,64 @@ pub fn is_free(spent: Spending) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
+    use super::super::definition::examples::{name, workflow};
     use super::*;
+    use crate::envelope::Payload;
+    use crate::thread::{Opener, Opening};
+
+    fn message(id: u128, kind: MessageKind, cause: Option<u128>, local: &str) -> Arc<Message> {
+        let id_of = |number: u128| MessageId(Uuid::from_u128(number));
+        Arc::new(Message {
+            id: id_of(id),
+            kind,
+            from: name("flow"),
+            to: name("store"),
+            thread: ThreadId::parse("sess-aaaaaaaa.undo_1").unwrap(),
+            seq: 1,
+            cause: cause.map(id_of),
+            call: Some(CallId(id_of(1))),
+            time: Time(0),
+            name: PayloadName::new("urn:test", local),
+            payload: Payload::new(format!("<{local} xmlns=\"urn:test\"/>")),
+        })
+    }
+
+    /// Returns the facts of an undo that is completed with the reply `local`.
+    fn undo_with_reply(local: &str) -> Vec<Fact> {
+        let request = message(1, MessageKind::Call, None, "cancel");
+        let call = CallId(request.id);
+        let opener = Opener::Client { name: name("flow") };
+        let opening = Some(Opening { opener, group: None, forward: false });
+        let thread = request.thread.clone();
+        let reply = message(2, MessageKind::Reply, Some(1), local);
+        vec![
+            Fact::ThreadOpened { thread, by: name("flow"), bound: None, allotment: None },
+            Fact::Accepted { message: request, opening, key: None },
+            Fact::Accepted { message: reply, opening: None, key: None },
+            Fact::CallClosed { call, how: Closing::Completed },
+        ]
+    }
+
+    #[test]
+    fn an_undo_with_a_reply_that_reports_a_failure_has_failed() {
+        let run = ThreadId::parse("sess-aaaaaaaa").unwrap();
+        let definition = workflow(Vec::new());
+        let (graph, _) = GoalGraph::new(&definition);
+        let once = HashSet::new();
+        for (reply, phase) in [("cancelled", GoalPhase::Done), ("cancel-failed", GoalPhase::Failed)]
+        {
+            let mut tree = RunTree::new(&definition, &graph, &once);
+            tree.begin(run.clone(), CallId(MessageId(Uuid::from_u128(9))));
+            for fact in undo_with_reply(reply) {
+                tree.take_fact(&fact, Time(0), &run);
+            }
+            let rows = tree.rows(Time(0));
+            assert_eq!(rows.len(), 1, "{rows:?}");
+            assert_eq!(rows[0].phase, phase, "{rows:?}");
+        }
+    }
 
     #[test]
     fn a_goal_of_a_loop_counts_the_time_of_its_own_passes() {

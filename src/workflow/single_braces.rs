@@ -1,38 +1,68 @@
-//! Finds placeholders in prompts that were written with single braces, and so are plain text.
+//! Finds texts that look like placeholders, but are plain text: placeholders with single braces or
+//! without their end, and placeholders in a text that is no prompt.
 
-use super::definition::{GoalForm, GoalTarget, WorkflowDefinition};
+use super::definition::{GoalCondition, GoalForm, GoalTarget, WorkflowDefinition};
 use super::template::{self, PromptPart};
 
-/// Returns a warning for each text in a prompt that looks like a placeholder with single braces,
-/// such as `{input/topic}`. Only `{{input/topic}}` inserts the value.
+/// Returns a warning for each text of a goal that looks like a placeholder, but inserts no value:
+/// `{input/topic}` and an unclosed `{{` in a prompt, and any placeholder in `supervise`.
 pub fn single_braces(definition: &WorkflowDefinition) -> Vec<String> {
-    let prompts = definition.goals.iter().filter_map(|goal| Some((goal, prompt_of(&goal.form)?)));
     let mut notes = Vec::new();
-    for (goal, prompt) in prompts {
-        for path in template::parts(prompt).into_iter().flat_map(|part| paths(part, definition)) {
-            notes.push(format!(
-                "the prompt of goal `{}` of workflow `{}` holds `{{{path}}}`, which is text: write \
-                 `{{{{{path}}}}}` to insert the value",
-                goal.id.value, definition.name.value
-            ));
+    for goal in &definition.goals {
+        let whose = format!("of goal `{}` of workflow `{}`", goal.id.value, definition.name.value);
+        for prompt in prompts_of(&goal.form) {
+            let parts = template::parts(prompt);
+            for path in parts.iter().flat_map(|part| paths(*part, definition)) {
+                notes.push(format!(
+                    "the prompt {whose} holds `{{{path}}}`, which is text: write \
+                     `{{{{{path}}}}}` to insert the value"
+                ));
+            }
+            if matches!(parts.last(), Some(PromptPart::Text(text)) if text.contains("{{")) {
+                notes.push(format!(
+                    "the prompt {whose} holds `{{{{` without `}}}}`, which is text: close it to \
+                     insert a value"
+                ));
+            }
+        }
+
+        let supervise = goal.supervision.as_ref().map_or("", |found| found.supervise.as_str());
+        for part in template::parts(supervise) {
+            if let PromptPart::Expression(path) = part {
+                notes.push(format!(
+                    "`supervise` {whose} holds `{{{{{path}}}}}`, which is text there: only prompts \
+                     insert values"
+                ));
+            }
         }
     }
 
     notes
 }
 
-fn prompt_of(form: &GoalForm) -> Option<&str> {
+fn prompts_of(form: &GoalForm) -> Vec<&str> {
     let target = match form {
         GoalForm::All { prompt, .. }
         | GoalForm::First { prompt, .. }
-        | GoalForm::Ask { prompt, .. } => return Some(&prompt.value),
+        | GoalForm::Ask { prompt, .. } => return vec![prompt.value.as_str()],
         GoalForm::Run(target) => target,
         GoalForm::Each(each) => &each.target,
-        GoalForm::Loop { .. } | GoalForm::Choose(_) => return None,
+        GoalForm::Loop { until, .. } => return judge_prompt(until).into_iter().collect(),
+        GoalForm::Choose(branches) => {
+            let conditions = branches.iter().filter_map(|branch| branch.when.as_ref());
+            return conditions.filter_map(judge_prompt).collect();
+        }
     };
     match target {
-        GoalTarget::Agent { prompt, .. } => Some(&prompt.value),
-        GoalTarget::Listener { .. } | GoalTarget::Workflow { .. } => None,
+        GoalTarget::Agent { prompt, .. } => vec![prompt.value.as_str()],
+        GoalTarget::Listener { .. } | GoalTarget::Workflow { .. } => Vec::new(),
+    }
+}
+
+fn judge_prompt(condition: &GoalCondition) -> Option<&str> {
+    match condition {
+        GoalCondition::Judge { prompt, .. } => Some(&prompt.value),
+        GoalCondition::XPath(_) => None,
     }
 }
 

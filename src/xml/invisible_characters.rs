@@ -5,32 +5,58 @@
 //! a code point are doubled.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+/// The characters of Unicode 17.0 with the property Default_Ignorable_Code_Point or the category Cf
+/// (format), without those with the property Prepended_Concatenation_Mark, which are visible signs
+/// around numbers.
+const FORMAT_OR_IGNORABLE: &[RangeInclusive<char>] = &[
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{202a}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{13430}'..='\u{1343f}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
+
+/// Characters that show as nothing although Unicode has no property for them, by their names in
+/// Unicode 17.0.
+const BLANK: &[RangeInclusive<char>] = &[
+    // Tifinagh consonant joiner.
+    '\u{2d7f}'..='\u{2d7f}',
+    // Braille pattern blank.
+    '\u{2800}'..='\u{2800}',
+    // Brahmi number joiner.
+    '\u{1107f}'..='\u{1107f}',
+    // Egyptian hieroglyph mirror horizontally, full blank, half blank, lost signs, and modifiers
+    // of damaged signs.
+    '\u{13440}'..='\u{13455}',
+    // Khitan small script filler.
+    '\u{16fe4}'..='\u{16fe4}',
+    // Musical symbol null notehead.
+    '\u{1d159}'..='\u{1d159}',
+];
 
 /// Whether a screen would hide the character `c` or show something else in its place.
 pub fn is_hidden(c: char) -> bool {
-    match c {
-        ' ' | '\n' | '\t' => false,
-        // Invisible letters, variation selectors and direction marks.
-        '\u{ad}'
-        | '\u{34f}'
-        | '\u{61c}'
-        | '\u{115f}'..='\u{1160}'
-        | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{2800}'
-        | '\u{3164}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}'
-        | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}'
-        | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}' => true,
-        c => c.is_control() || c.is_whitespace(),
+    if matches!(c, '\n' | '\t' | ' '..='~') {
+        return false;
     }
+
+    let mut tables = FORMAT_OR_IGNORABLE.iter().chain(BLANK);
+    c.is_control() || c.is_whitespace() || tables.any(|range| range.contains(&c))
 }
 
 /// Returns the number of characters that [`visible`] would write as code points.
@@ -83,6 +109,10 @@ pub fn visible_json(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use regex_syntax::hir::{Class, HirKind};
+
     use super::*;
 
     #[test]
@@ -102,6 +132,34 @@ mod tests {
         }
 
         assert_eq!(hidden("a\u{202e}b\r\n"), 2);
+    }
+
+    /// The characters that match a class of a regular expression, by the tables of another crate.
+    fn class(pattern: &str) -> Vec<char> {
+        let parsed = regex_syntax::parse(pattern).unwrap().into_kind();
+        let HirKind::Class(Class::Unicode(class)) = parsed else { panic!("{pattern}") };
+        class.iter().flat_map(|range| range.start()..=range.end()).collect()
+    }
+
+    #[test]
+    fn the_characters_with_the_properties_of_unicode_are_hidden_and_of_the_others_only_blanks() {
+        let properties = r"[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{White_Space}]";
+        let shown = class(r"[\p{Prepended_Concatenation_Mark}\n\t\x20]");
+        let mut expected: HashSet<char> = class(properties).into_iter().collect();
+        expected.extend(BLANK.iter().cloned().flatten());
+        shown.iter().for_each(|c| assert!(expected.remove(c), "{c:?}"));
+
+        for c in '\0'..=char::MAX {
+            assert_eq!(is_hidden(c), expected.contains(&c), "U+{:04X}", u32::from(c));
+        }
+    }
+
+    #[test]
+    fn blanks_without_a_property_are_counted_and_shown() {
+        let text = "rm\u{13441}-rf\u{1d159} /\u{16fe4}tmp\u{13430}x\u{13442}";
+        assert_eq!(hidden(text), 5);
+        let shown = "rm\\u{13441}-rf\\u{1d159} /\\u{16fe4}tmp\\u{13430}x\\u{13442}";
+        assert_eq!(visible(text), shown);
     }
 
     #[test]

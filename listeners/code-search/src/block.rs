@@ -190,15 +190,19 @@ fn indented_end(lines: &[&str], start: usize) -> usize {
 fn headings_end(lines: &[&str], start: usize) -> usize {
     let level = |line: &str| line.len() - line.trim_start_matches('#').len();
     let own = lines.get(start).map_or(1, |line| level(line));
-    let code = code_lines(lines, BlockShape::Headings);
-    let is_next = |at: usize, line: &str| {
+    // A heading is never inside a fenced block, so no line above `start` has to be read.
+    let mut fenced = false;
+    let mut is_next = |line: &str| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+
         let depth = level(line);
         let heading = depth > 0 && line.trim_start_matches('#').starts_with(' ');
-        heading && depth <= own && code.get(at) == Some(&true)
+        heading && depth <= own && !fenced
     };
 
     let mut after = lines.iter().enumerate().skip(start + 1);
-    let next = after.find(|(at, line)| is_next(*at, line)).map_or(lines.len(), |(at, _)| at);
+    let next = after.find(|(_, line)| is_next(line)).map_or(lines.len(), |(at, _)| at);
     let body = lines.get(start..next).unwrap_or_default();
     let blank = body.iter().rev().take_while(|line| line.trim().is_empty()).count();
     (next - blank).saturating_sub(1).max(start)

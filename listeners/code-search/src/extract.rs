@@ -140,20 +140,25 @@ fn find(
     name: &str,
     notes: &mut Vec<String>,
 ) -> Result<DefinitionLines, ToolError> {
-    let found = symbol::find(file, lines, name);
-    let others: Vec<_> = found.iter().skip(1).map(|d| (d.first + 1).to_string()).collect();
-    if !others.is_empty() {
-        notes.push(format!("`{name}` is also defined from line {}", others.join(", ")));
-    }
-
-    found.into_iter().next().ok_or_else(|| {
+    let Some(found) = symbol::find(file, lines, name) else {
         let names = symbol::names(file, lines);
         let known = names.iter().take(limits::SUGGESTIONS_MAX).map(String::as_str);
         let known = known.collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { "no symbol that is understood".into() } else { known };
         let message = format!("`{file}` does not define `{name}`; it defines {known}");
-        ToolError::new(ToolErrorCode::SymbolNotFound, text::legible(&message))
-    })
+        return Err(ToolError::new(ToolErrorCode::SymbolNotFound, text::legible(&message)));
+    };
+
+    if !found.others.is_empty() {
+        let others: Vec<_> = found.others.iter().map(|line| (line + 1).to_string()).collect();
+        let more = match found.others_total - others.len() {
+            0 => String::new(),
+            more => format!(", and {more} times more"),
+        };
+        notes.push(format!("`{name}` is also defined from line {}{more}", others.join(", ")));
+    }
+
+    Ok(found.first)
 }
 
 /// Joins as many whole lines as fit into [`limits::EXTRACT_BYTES_MAX`] and

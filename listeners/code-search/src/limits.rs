@@ -1,5 +1,21 @@
 //! Every bound of this listener, with its unit.
 
+use std::time::Duration;
+
+/// Maximum time of one search or query. The answer then contains the matches so far.
+pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
+/// Maximum time for which a search or query sends heartbeats. Afterwards, the time-out ends the
+/// call, in case that one regular expression takes very long for one very long line.
+pub const HEARTBEAT_TIME_MAX: Duration = Duration::from_secs(45);
+/// Minimum bytes of the pieces of a file that are searched at once. The search looks at its
+/// deadline between two pieces.
+pub const PIECE_BYTES: usize = 16 << 10;
+/// Maximum bytes of a compiled regular expression, as by default in the crate `regex`.
+pub const REGEX_BYTES_MAX: usize = 10 << 20;
+/// Maximum bytes of the states that a regular expression caches while it searches.
+pub const REGEX_CACHE_BYTES: usize = 8 << 20;
+/// Number of positions in a file at which a pattern is tried between two looks at the deadline.
+pub const POSITIONS_PER_LOOK: usize = 64;
 /// Maximum matching lines in one answer. Further lines are only counted.
 pub const MATCHES_MAX: usize = 200;
 /// Maximum matching lines that are counted before the search stops.
@@ -20,8 +36,11 @@ pub const EXTRACT_BYTES_MAX: usize = 96 << 10;
 pub const SURROUNDING_LINES: usize = 10;
 /// Maximum names that are suggested when a symbol is not found.
 pub const SUGGESTIONS_MAX: usize = 20;
+/// Maximum further definitions of a symbol that an extract names by line.
+pub const OTHER_DEFINITIONS_MAX: usize = 20;
 
 const _: () = assert!(LINE_LEAD_BYTES < LINE_BYTES_MAX);
+const _: () = assert!(SEARCH_TIME_MAX.as_millis() < HEARTBEAT_TIME_MAX.as_millis());
 /// Asserts that an answer fits into a payload, even if escaping makes six bytes of each byte.
 const _: () = assert!(EXTRACT_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(MATCHES_MAX * LINE_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use code_search::limits;
 use code_search::payload::{Extract, Query, Search, ToolFailure};
 use code_search::tree::SearchTree;
 use organism::listener::{Listener, Reply, Request, TypedPayload};
@@ -27,11 +28,11 @@ fn main() -> ExitCode {
     let queried = tree.clone();
     Listener::new()
         .on(move |search: Search, request: &Request| {
-            let _alive = request.keep_alive();
+            let _alive = request.keep_alive_for(limits::HEARTBEAT_TIME_MAX);
             reply(code_search::search(&searched, &search))
         })
         .on(move |query: Query, request: &Request| {
-            let _alive = request.keep_alive();
+            let _alive = request.keep_alive_for(limits::HEARTBEAT_TIME_MAX);
             reply(code_search::query(&queried, &query))
         })
         .on(move |extract: Extract, _: &Request| reply(code_search::extract(&tree, &extract)))

@@ -5,16 +5,26 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::limits;
 use crate::payload::{Query, QueryMatch, QueryResults};
+use crate::search;
 use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
 
 /// Finds every piece of code that matches the pattern. Searches the path of the request, or the
-/// whole tree if the request has no path.
+/// whole tree if the request has no path. Stops after [`limits::SEARCH_TIME_MAX`], with a note.
 pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolError> {
+    query_until(tree, request, Instant::now() + limits::SEARCH_TIME_MAX)
+}
+
+fn query_until(
+    tree: &SearchTree,
+    request: &Query,
+    deadline: Instant,
+) -> Result<QueryResults, ToolError> {
     let pattern = CodePattern::read(&request.pattern)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
     // A path into the tests includes the tests.
@@ -31,11 +41,14 @@ pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolErr
     let mut left_out = 0;
 
     for file in tree.files(&within) {
+        if Instant::now() >= deadline {
+            break;
+        }
         if !allow_tests && tree::is_test(&file) {
             left_out += 1;
             continue;
         }
-        search_file(tree, &file, &pattern, &mut results);
+        search_file(tree, &file, &pattern, deadline, &mut results);
     }
 
     if left_out > 0 {
@@ -43,11 +56,19 @@ pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolErr
         results.notes.push(note);
     }
 
-    results.truncated = results.total > results.matches.len();
+    let is_stopped = Instant::now() >= deadline;
+    results.notes.extend(is_stopped.then(search::deadline_note));
+    results.truncated = is_stopped || results.total > results.matches.len();
     Ok(results)
 }
 
-fn search_file(tree: &SearchTree, file: &Path, pattern: &CodePattern, results: &mut QueryResults) {
+fn search_file(
+    tree: &SearchTree,
+    file: &Path,
+    pattern: &CodePattern,
+    deadline: Instant,
+    results: &mut QueryResults,
+) {
     let path = tree.root().join(file);
     if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
         results
@@ -67,7 +88,7 @@ fn search_file(tree: &SearchTree, file: &Path, pattern: &CodePattern, results: &
 
     let source = String::from_utf8_lossy(&bytes);
 
-    for found in pattern.matches_in(&source) {
+    for found in pattern.matches_in(&source, deadline) {
         results.total += 1;
         if results.matches.len() < limits::MATCHES_MAX {
             results.matches.push(shown_match(file, &source, &found));
@@ -147,15 +168,21 @@ impl CodePattern {
     }
 
     /// Returns the byte range of each match, in the order of the text. No two matches overlap.
-    fn matches_in(&self, source: &str) -> Vec<Range<usize>> {
+    /// After `deadline`, the rest of the text is not compared.
+    fn matches_in(&self, source: &str, deadline: Instant) -> Vec<Range<usize>> {
         let tokens = tokens(source);
         let texts: Vec<&str> =
             tokens.iter().map(|range| source.get(range.clone()).unwrap_or_default()).collect();
         let ends = ends(&texts);
         let mut found = Vec::new();
         let mut at = 0;
+        let mut tried = 0_usize;
 
         while at < texts.len() {
+            if tried.is_multiple_of(limits::POSITIONS_PER_LOOK) && Instant::now() >= deadline {
+                break;
+            }
+            tried += 1;
             let mut steps = limits::QUERY_STEPS_MAX;
             match fit(&self.0, &texts, &ends, at, &mut steps) {
                 Some(end) => {
@@ -284,9 +311,28 @@ fn string_end(text: &str, from: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn in_a_minute() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(60)
+    }
+
+    #[test]
+    fn the_deadline_stops_a_query_within_a_file_and_between_files() {
+        let pattern = CodePattern::read("a $$$ z").unwrap();
+        assert_eq!(pattern.matches_in("a b z", Instant::now()), Vec::<Range<usize>>::new());
+
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("a.txt"), "a b z").unwrap();
+        let tree = SearchTree::open(place.path()).unwrap();
+        let request = Query { pattern: "a $$$ z".to_owned(), ..Query::default() };
+        let results = query_until(&tree, &request, Instant::now()).unwrap();
+        assert!(results.truncated);
+        assert_eq!(results.notes, [search::deadline_note()]);
+        assert_eq!(query(&tree, &request).unwrap().total, 1);
+    }
+
     fn found(pattern: &str, source: &str) -> Vec<String> {
         let pattern = CodePattern::read(pattern).unwrap();
-        let places = pattern.matches_in(source).into_iter();
+        let places = pattern.matches_in(source, in_a_minute()).into_iter();
         places.map(|place| source[place].to_owned()).collect()
     }
 

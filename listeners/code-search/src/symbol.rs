@@ -10,6 +10,7 @@ use grep_matcher::{Captures, Matcher};
 use grep_regex::RegexMatcher;
 
 use crate::block::{self, BlockShape};
+use crate::limits;
 
 /// First and last line of a definition, including the comments and attributes above the definition.
 /// Line numbers count from 0.
@@ -17,6 +18,17 @@ use crate::block::{self, BlockShape};
 pub struct DefinitionLines {
     pub first: usize,
     pub last: usize,
+}
+
+/// The definitions of one name in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundDefinitions {
+    pub first: DefinitionLines,
+    /// First lines of the further definitions, at most [`limits::OTHER_DEFINITIONS_MAX`]. Line
+    /// numbers count from 0.
+    pub others: Vec<usize>,
+    /// Number of all definitions after the first.
+    pub others_total: usize,
 }
 
 const RUST: &[&str] = &[
@@ -93,12 +105,33 @@ fn language(file: &str) -> LanguageRules {
     LanguageRules { patterns, containers: if extension == "rs" { RUST_IMPL } else { &[] }, shape }
 }
 
-/// All definitions of `wanted` in the order of the file. `Outer::inner` and `Outer.inner` stand for
-/// the definition of `inner` inside `Outer`.
-pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<DefinitionLines> {
+/// Finds the definitions of `wanted` in the order of the file. `Outer::inner` and `Outer.inner`
+/// stand for the definition of `inner` inside `Outer`.
+///
+/// A file can define one name on every line, and a definition can reach to the end of the file. So
+/// only the end of the first definition is computed.
+pub fn find(file: &str, lines: &[&str], wanted: &str) -> Option<FoundDefinitions> {
+    let shape = language(file).shape;
+    let starts = find_starts(file, lines, wanted);
+    let (start, others) = starts.split_first()?;
+    let first = DefinitionLines {
+        first: block::lead(lines, *start, shape),
+        last: block::end(lines, *start, shape),
+    };
+
+    let shown = others.iter().take(limits::OTHER_DEFINITIONS_MAX);
+    Some(FoundDefinitions {
+        first,
+        others: shown.map(|line| block::lead(lines, *line, shape)).collect(),
+        others_total: others.len(),
+    })
+}
+
+/// Returns the lines that begin definitions of `wanted`, in the order of the file.
+fn find_starts(file: &str, lines: &[&str], wanted: &str) -> Vec<usize> {
     let language = language(file);
     let own = named(lines, language.patterns, language.shape);
-    let whole = definitions(&own, lines, language.shape, |name| same(language.shape, name, wanted));
+    let whole = lines_of(&own, |name| same(language.shape, name, wanted));
     if !whole.is_empty() {
         return whole;
     }
@@ -109,7 +142,7 @@ pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<DefinitionLines> {
         return within(&own, &containers, lines, language.shape, outer, inner);
     }
 
-    definitions(&containers, lines, language.shape, |name| name == wanted)
+    lines_of(&containers, |name| name == wanted)
 }
 
 /// The names that a file defines, each once, in the order of the file.
@@ -127,32 +160,33 @@ fn within(
     shape: BlockShape,
     outer: &str,
     inner: &str,
-) -> Vec<DefinitionLines> {
-    let mut holders = definitions(own, lines, shape, |name| name == outer);
-    holders.extend(definitions(containers, lines, shape, |name| name == outer));
-    let all = own.iter().filter(|(_, name)| name == inner).map(|(line, _)| *line);
-    all.filter(|line| {
-        let held = holders.iter().any(|h| h.first < *line && *line <= h.last);
+) -> Vec<usize> {
+    let mut starts = lines_of(own, |name| name == outer);
+    starts.extend(lines_of(containers, |name| name == outer));
+    starts.sort_unstable();
+
+    // First and last lines. A holder that begins inside another one holds nothing more, so it is
+    // left out, and no line of the file is read for two holders.
+    let mut holders: Vec<(usize, usize)> = Vec::new();
+    for start in starts {
+        if holders.last().is_none_or(|(_, last)| *last < start) {
+            holders.push((start, block::end(lines, start, shape)));
+        }
+    }
+
+    let mut all = lines_of(own, |name| name == inner);
+    all.retain(|line| {
+        let before = holders.partition_point(|(first, _)| first < line);
+        let holder = before.checked_sub(1).and_then(|index| holders.get(index));
+        let held = holder.is_some_and(|(_, last)| line <= last);
         // In languages such as Go or C++, a method names its type on its own line.
         held || lines.get(*line).is_some_and(|text| has_word(text, outer))
-    })
-    .map(|line| definition(lines, line, shape))
-    .collect()
+    });
+    all
 }
 
-fn definitions(
-    named: &[(usize, String)],
-    lines: &[&str],
-    shape: BlockShape,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Vec<DefinitionLines> {
-    let wanted = named.iter().filter(|(_, name)| is_wanted(name));
-    wanted.map(|(line, _)| definition(lines, *line, shape)).collect()
-}
-
-fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines {
-    let first = block::lead(lines, line, shape);
-    DefinitionLines { first, last: block::end(lines, line, shape) }
+fn lines_of(named: &[(usize, String)], is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+    named.iter().filter(|(_, name)| is_wanted(name)).map(|(line, _)| *line).collect()
 }
 
 /// Whether a definition named `name` is the wanted one. For a heading, `wanted` may also be the

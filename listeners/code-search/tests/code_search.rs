@@ -264,6 +264,33 @@ fn symbols_are_found_in_every_language_that_is_understood() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A definition without an end reaches to the end of the file. If the search computed the end of
+/// each definition or holder, each request would take minutes.
+#[test]
+fn a_file_that_defines_one_name_on_every_line_is_read_once() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("a.rs"), "fn a\n".repeat(20_000)).unwrap();
+    fs::write(place.path().join("b.rs"), "impl B fn\nfn a\n".repeat(10_000)).unwrap();
+    fs::write(place.path().join("c.rs"), "impl C {}\nfn a();\n".repeat(10_000)).unwrap();
+    fs::write(place.path().join("d.md"), "# v1\n\n## 2\n".repeat(7_000)).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
+    let begun = std::time::Instant::now();
+    let extract = |path: &str| {
+        let request = Extract { file_path: path.to_owned(), ..Extract::default() };
+        code_search::extract(&tree, &request)
+    };
+
+    let first = extract("a.rs#a").unwrap();
+    let others: Vec<_> = (2..=21).map(|line| line.to_string()).collect();
+    let note = format!("`a` is also defined from line {}, and 19979 times more", others.join(", "));
+    assert_eq!(first.notes.first(), Some(&note));
+    assert_eq!(first.line, 1);
+    assert_eq!(extract("b.rs#B::a").unwrap().line, 2);
+    assert_eq!(extract("c.rs#C::a").unwrap_err().code, ToolErrorCode::SymbolNotFound);
+    assert_eq!(extract("d.md#v1.2").unwrap().line, 3);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn an_unknown_symbol_is_answered_with_the_names_there_are() {
     let error = extract("src/server.go#Stop").unwrap_err();

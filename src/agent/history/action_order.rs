@@ -18,8 +18,8 @@ pub(super) struct ActionIndices {
 }
 
 impl ActionIndices {
-    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. An
-    /// action is a payload of `agent` that was accepted, except for notes, or that was refused.
+    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. Every
+    /// payload of `agent` in these facts is an action, accepted or refused, except accepted notes.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

@@ -139,8 +139,9 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took in the source of a fork after the fork point, in the
-    /// thread that corresponds to the fork's thread `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took in the source of a fork after the fork point. `thread`
+    /// is a thread of the fork; the turns are those in the corresponding thread of the source. May
+    /// wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

@@ -91,8 +91,8 @@ impl MemoryItems {
     }
 
     /// Adds the items for the records since the last delivery. Returns false if the caller must
-    /// compute all items again: if an existing item or the renderer version has changed, or if a
-    /// new item does not belong at the end of the list.
+    /// compute all items again, because an existing item or the renderer version has changed, or
+    /// because a new item does not belong at the end of the list.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -133,9 +133,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of `call` that led to a turn. `delivery` is the
-    /// call and the position of the present delivery. If `call` has had no turn yet, returns the
-    /// position of `delivery`, or `None` if that delivery is for another call.
+    /// Returns the position of the first delivery of `call`. For a call without a turn, this is the
+    /// position of `delivery`, the present delivery. Returns `None` if the call has no turn and
+    /// `delivery` is for another call.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -212,8 +212,8 @@ struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item counts as one of the older items that `clear-context` keeps. True for the
-    /// agent's turns and for messages that were delivered to the agent.
+    /// Whether the item counts toward the number of older items that `clear-context` keeps. True
+    /// for the agent's turns and for messages that were delivered to the agent.
     counts: bool,
     item: PlacedContent<'f>,
 }
@@ -281,8 +281,10 @@ impl PlacedItem<'_> {
 }
 
 /// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
-/// than `before`. Keeps the last `kept` of these items that have the flag [`PlacedItem::counts`],
-/// and all items after the first of them. Never removes the request that opened the call `stays`.
+/// than `before`. Three kinds of these items stay:
+/// - the last `kept` items for which [`PlacedItem::counts`] is true,
+/// - all items after the first of those,
+/// - the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -306,9 +308,8 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts the mark [`MemoryItem::Cleared`] where items were removed. The mark becomes the first
-/// item. If the first item is the request of `call`, the mark comes directly after this request
-/// instead.
+/// Inserts the mark [`MemoryItem::Cleared`] where items were removed: at the beginning of the list
+/// or, if the first item is the request of `call`, directly after this request.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

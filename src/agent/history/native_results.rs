@@ -1,5 +1,5 @@
-//! Results of a turn's native calls, read from the record of the turn. By a digest, the record
-//! connects each native call with the message that was made from it, or with its refusal.
+//! Results of a turn's native calls, read from the record of the turn. The record identifies each
+//! native call by a digest, and so connects it with its message or its refusal.
 
 use std::collections::{HashMap, HashSet};
 

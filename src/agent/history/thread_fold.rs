@@ -39,16 +39,16 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Messages of two kinds: messages of the agent to itself that were made from native calls, and
-    /// reports of the refusal of native calls. The value identifies the native call: the `seq` of
-    /// its turn, and its index among the native calls of that turn.
+    /// The native call for each message of two kinds: messages of the agent to itself that were
+    /// made from native calls, and reports of refused native calls. The value is the `seq` of the
+    /// call's turn, and the index of the call among the native calls of that turn.
     pub(super) results: ByMessage<(u64, usize)>,
     /// Reports of the core that it has refused a request of the agent. The value identifies the
     /// native call that made the request, as in `results`.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// Calls of other listeners to a `first` group, in which the first reply of a peer becomes the
-    /// result of the group. The key is the message that opened the call, the value its sender.
-    /// Empty if the agent does not remember messages between other listeners.
+    /// Calls of other listeners to a `first` group, whose result is the first reply of a peer. The
+    /// key is the message that opened the call, and the value is the sender of this message. Empty
+    /// if the agent does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
     /// Faults of calls to peers of a `first` group, each with the listener that called the group.
     leg_faults: ByMessage<ListenerName>,
@@ -59,8 +59,9 @@ pub struct ThreadFold {
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
-    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. Each
-    /// keeps the items whose `seq` is at least `before`, and the last `kept` of all other items.
+    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. A
+    /// `clear-context` keeps the items whose `seq` is at least `before`, and the last `kept` of the
+    /// older items.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
@@ -165,7 +166,7 @@ impl ThreadFold {
         self.up_to = self.up_to.max(up_to);
     }
 
-    /// Adds a record. Does nothing if the tables already contain the record.
+    /// Adds a record, unless the tables already contain it.
     pub(super) fn read(&mut self, record: &Record) {
         if record.position <= self.up_to {
             return;
@@ -205,9 +206,9 @@ impl ThreadFold {
         }
     }
 
-    /// Notes that `record` cancels `message`. If the message is a fault of a peer in a `first`
-    /// group, and the record also contains a reply to the caller of the group, the fault is void.
-    /// Without such a reply, the fault was cancelled only because a call ended, and stays valid.
+    /// Notes that `record` cancels `message`. A fault of a peer in a `first` group becomes void if
+    /// the record also contains a reply to the caller of the group. Without such a reply, the fault
+    /// stays valid: it was cancelled only because a call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));

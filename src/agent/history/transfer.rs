@@ -29,7 +29,7 @@ struct TransferLine {
 /// Encodes the records of `thread` for `agent`, as lines of JSON. The lines contain:
 /// - the messages of the thread, without the turns of other agents,
 /// - the agent's own messages and refusals, also from other threads of the tree,
-/// - beside each reply, the messages that were cancelled in the same record.
+/// - the messages that were cancelled in the same record as a reply.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

@@ -39,7 +39,8 @@ pub enum UnseenReason {
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.
     TextOfAnother,
-    /// The message is the fault of a peer in a `first` group, and another peer has replied.
+    /// The message is the fault of a peer in a `first` group, and has no effect, because another
+    /// peer of the group has replied.
     Cancelled,
     /// The message is a turn of the agent itself, whose text was redacted.
     Redacted,

@@ -52,8 +52,8 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the property that contains the report if the payload is written as JSON;
-    /// `None` if there is no such property.
+    /// Returns the name of the property that contains the report when the payload is written as
+    /// JSON. Returns `None` if there is no such property.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -85,9 +85,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to `xml-final`, where the model writes its report into a slot, an
-    /// element of its text. The slot contains only the report if a final payload can contain a
-    /// plain-text report. Otherwise it contains a whole final payload as XML.
+    /// Adapts the final payloads to `xml-final`, where the model writes into a slot, an element of
+    /// its text. If no final payload can contain a plain-text report, the slot contains a whole
+    /// final payload as XML. Otherwise, it contains only the report.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -254,10 +254,10 @@ impl AgentFinals {
         schema
     }
 
-    /// Returns the arguments of a native call with the report as a string, because the final
-    /// payload `name` contains its report as text. The model may write a JSON report as any JSON
-    /// value. A string stays as it is if it contains a valid report as JSON text, or if the string
-    /// itself is no valid report. If the agent's reports are not JSON, changes nothing.
+    /// Returns the arguments of a native call with the report as a string, as the final payload
+    /// `name` needs it. The model may write a JSON report as any JSON value. A string stays as it
+    /// is, unless the string itself is a valid report and its content is not. If the agent's
+    /// reports are not JSON, changes nothing.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());
@@ -280,9 +280,9 @@ impl AgentFinals {
     }
 }
 
-/// Returns a phrase that names the format of the final report, such as `, in markdown`. Returns an
-/// empty text if no final payload of the agent can contain a plain-text report, except in renderer
-/// versions before the eighth.
+/// Returns a phrase that names the format of the final report, such as `, in markdown`. From the
+/// eighth renderer version on, the phrase is empty if no final payload of the agent can contain a
+/// plain-text report.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())

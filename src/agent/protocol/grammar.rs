@@ -54,7 +54,7 @@ const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and
 /// `send-to-thread` contain another payload. The grammar lists all payloads that they may contain,
-/// so that the agent may omit the namespaces of these inner payloads.
+/// so that the agent may write these without namespaces.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -91,8 +91,8 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Returns the grammar's description of the core element `parent` or, if `child` is given, of this
-/// child element. Returns `None` if the grammar lacks the element.
+/// Returns the grammar's entry for the core element `parent`, or for its child element `child` if a
+/// child is given. Returns `None` if the grammar lacks the element.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

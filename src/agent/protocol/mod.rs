@@ -276,9 +276,9 @@ impl AgentProtocol {
     }
 
     /// Adds feedback about the whole turn: that the answer was cut off, that the model declined to
-    /// answer, or that the turn contains no action. A missing action is no mistake if the model
-    /// wrote a note as a payload, or only reasoning. `silent` is true if the model's text contains
-    /// neither notes nor reasoning.
+    /// answer, or that the turn contains no action. A turn without an action is no mistake if the
+    /// model wrote a note as a payload, or only reasoning. `silent` is true if the model's text
+    /// contains neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -318,9 +318,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Adds to the last refusal of the turn how to write an action. Does this only if the transport
-    /// is `xml`, the turn contains no actions, and all refusals concern elements with unknown
-    /// names.
+    /// Adds an explanation of how to write an action to the last refusal of the turn. Does this
+    /// only if the transport is `xml`, the turn contains no actions, and every refusal concerns an
+    /// element with an unknown name.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

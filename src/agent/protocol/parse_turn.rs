@@ -40,8 +40,8 @@ pub struct ParsedTurn {
     pub actions: Vec<TurnAction>,
     pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
-    /// All findings for the record of the turn, including those for the agent, but without
-    /// warnings.
+    /// All findings about the turn except warnings. The record of the turn contains them; some of
+    /// them also go to the agent.
     pub findings: Vec<Finding>,
     /// Findings that the agent gets as feedback on the turn. Findings about broken actions are in
     /// `broken` instead.
@@ -80,14 +80,14 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Returns the decision about a broken action. `None` refuses the action with the finding of
-    /// the extractor.
+    /// Returns the decision about a broken action. `None` means that the action is refused with the
+    /// finding of the extractor.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
 
-    /// Returns feedback about a complete element with an unknown name. If `None`, the element is
-    /// refused with the finding of the extractor.
+    /// Returns feedback about a complete element with an unknown name. `None` means that the
+    /// element is refused with the finding of the extractor.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
@@ -180,9 +180,9 @@ impl ParsedItems {
         }
     }
 
-    /// Returns true if the text ends inside a broken action, and adds to the refusal of this action
-    /// that the provider cut the answer off. Adds nothing to an unclosed final report. If a refusal
-    /// already states the cut, only returns true.
+    /// Whether the text ends inside a broken action, because the provider cut the answer off. If
+    /// so, adds this to the refusal of the action, unless a refusal already states it or the action
+    /// is an unclosed final report.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         if self.states_cut_off {
             return true;

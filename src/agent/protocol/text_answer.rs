@@ -12,9 +12,9 @@ use crate::xml::extract::{
 };
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item of a turn is part of the answer. True for text, and for unknown elements, such
-/// as HTML in Markdown, with two exceptions: an unknown element that contains an action, and one
-/// whose name equals or resembles the name of an action or of a slot.
+/// Whether an item of a turn is part of the answer. True for text, and for unknown elements such as
+/// HTML in Markdown. False for an unknown element that contains an action, or whose name equals or
+/// resembles that of an action or a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,

@@ -21,8 +21,8 @@ pub struct VocabularyEntry {
     /// An example of the payload that is valid by its schema. Contains namespaces only where
     /// necessary. Empty if no short example could be generated.
     pub example: String,
-    /// Names of the elements in the payload whose content is any XML, such as text with child
-    /// elements. In this content, special characters must be escaped.
+    /// Names of the elements in the payload whose content may be any XML, such as text with child
+    /// elements. The agent must escape special characters in this content.
     pub markup: Vec<String>,
 }
 
@@ -169,9 +169,9 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload name from which prompts take the example of a payload for another
-    /// thread: the first name with an example whose payload goes to the agent itself or to a peer.
-    /// Returns `None` if there is none.
+    /// Returns the payload name that prompts use in their example of a payload for another thread.
+    /// It is the first name with an example whose payload goes to the agent itself or to a peer.
+    /// Returns `None` if there is no such name.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

@@ -12,9 +12,8 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. Also lists the tools in renderer versions before the eighth.
-/// Later versions leave the list out, because the tool definitions in the request describe the
-/// tools.
+/// Explains how tools are called. In renderer versions before the eighth, also lists the tools. In
+/// later versions, only the tool definitions in the request describe the tools.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);

@@ -90,8 +90,8 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
 }
 
 /// Lists the peers that accept calls of the agent, with their descriptions. Returns an empty text
-/// if no peer has a description, and in renderer versions before the eighth, which describe the
-/// peers beside each tool.
+/// if no peer has a description. In renderer versions before the eighth, also returns an empty
+/// text, because each tool describes its peers.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());
@@ -274,9 +274,8 @@ fn form(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Lists the elements of the agent's payloads in which special characters must be escaped: those
-/// whose content is any XML. Writes nothing if there are none. In all other elements, the agent
-/// writes special characters as they are.
+/// Lists the elements of the agent's payloads whose content may be any XML: in these elements, the
+/// agent must escape special characters. Writes nothing if there are none.
 fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     let words = vocabulary.tools().chain(vocabulary.own()).chain(vocabulary.finals());
     let names: BTreeSet<&String> = words.flat_map(|word| &word.markup).collect();

@@ -117,7 +117,7 @@ impl ProgressReporter {
     }
 
     /// Handles one chunk of an answer. Reports progress if the interval has passed since the last
-    /// report, except for a chunk that states the failure or the restart of a request.
+    /// report. A chunk that states the failure or the restart of a request is no progress.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -140,10 +140,10 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First reserves an upper bound, without counting the tokens.
-    /// If this exceeds the budget, counts the tokens and reserves their cost. Returns `None` if the
-    /// pump has stopped. `own_form` is the request in the form for the route's provider, if this
-    /// differs from `self.request`.
+    /// Reserves the cost of a request. First reserves an upper bound, which needs no count of the
+    /// tokens. If this exceeds the budget, counts the tokens and reserves their cost. `own_form` is
+    /// the request in the form for the route's provider, if this differs from `self.request`.
+    /// Returns `None` if the pump has stopped.
     async fn reserve(
         &self,
         route: RouteLimit,
@@ -193,7 +193,8 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
 
 impl ModelAgent {
     /// Renders the request of a turn in the form for `provider`. Returns `None` if the request in
-    /// `rendered` fits as it is: it is for `provider`, or has native calls only as XML.
+    /// `rendered` can be sent as it is, because it is for `provider` or has native calls only as
+    /// XML.
     pub(super) fn request_for(
         &self,
         rendered: &RenderedTurn,

@@ -69,8 +69,8 @@ impl ForkedNames {
     }
 
     /// Returns the message with each text of the fork replaced by the corresponding text of the
-    /// source. Opaque blocks stay unchanged, because the provider has signed them, and a fork uses
-    /// the blocks of its source.
+    /// source. Opaque blocks stay unchanged: the provider has signed them, and a fork uses the
+    /// blocks of its source.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -159,10 +159,11 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digests that the request of the fork's turn would have in the source: one for
-    /// the form of the provider that answered `turn`, the corresponding turn of the source, and one
-    /// for the form of the agent's first route, which earlier versions of this program sent to
-    /// every provider. Returns no digest if the agent's model lacks the route that answered `turn`.
+    /// Computes the digests that the request of the fork's turn would have in the source. `turn` is
+    /// the corresponding turn of the source. There are two digests: one for the form of the
+    /// provider that answered `turn`, and one for the form of the agent's first route, which
+    /// earlier versions of this program sent to every provider. Returns no digest if the agent's
+    /// model lacks the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,

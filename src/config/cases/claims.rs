@@ -46,9 +46,9 @@ pub struct CaseExpectations {
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. The claims are grouped by the paths of the calls.
     pub payloads: Vec<PathClaims>,
-    /// Paths of calls that a run must not make. The name of a goal alone also stands for all calls
-    /// of the goal's passes, items and members. A path with `*` at its end stands for every path
-    /// that begins with the text before `*`.
+    /// Paths of calls that a run must not make. A path that is only the name of a goal also stands
+    /// for all calls of the goal's passes, items and members. A path with `*` at its end stands for
+    /// every path that begins with the text before `*`.
     pub never: Vec<CaseText>,
 }
 

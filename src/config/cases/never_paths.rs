@@ -24,8 +24,8 @@ enum LabelPart {
 /// Whether a call of the workflow `definition` can have the path `path`. A path that ends with `*`
 /// stands for every path that begins with the text before `*`.
 ///
-/// Checks the goal at the beginning of the path and, if the path names a listener directly after
-/// the goal's thread, that listener. Accepts any names of threads beneath the goal's thread.
+/// Checks the goal at the beginning of the path. Also checks the listener if the path names one
+/// directly after the goal's thread. Accepts any names of threads beneath the goal's thread.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {

@@ -150,9 +150,9 @@ fn provider(
 }
 
 /// Reads the key of a provider from the file or variable that the config names. If the config names
-/// neither, reads the usual variable of the provider, such as `OPENAI_API_KEY`. Returns `None` if
-/// the key is missing or invalid. Reports this, unless the usual variable is unset and the provider
-/// needs no key.
+/// neither, reads the usual variable of the provider, such as `OPENAI_API_KEY`. If the key is
+/// missing or invalid, reports this and returns `None`. Reports nothing if the usual variable is
+/// unset and the provider needs no key.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,

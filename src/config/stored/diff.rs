@@ -135,8 +135,8 @@ fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key. Takes them from `effective`, the effective config. Takes
-/// the sections that the effective config leaves out from `toml`, the TOML text of the config.
+/// Returns the values of a config by key, from `effective`, the effective config. The sections that
+/// the effective config leaves out come from `toml`, the TOML text of the config.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
@@ -179,8 +179,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns each item of a list with its name, such as the name of a member or of a prompt section.
-/// Returns `None` if the list is empty or an item has no name.
+/// Returns each item of a list, such as a member, with its name. Returns `None` if the list is
+/// empty or an item has no name.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

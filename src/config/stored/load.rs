@@ -32,7 +32,7 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// From the recorded texts, this version of the program makes an effective config that differs
+    /// The effective config that this version of the program makes from the recorded texts differs
     /// from the recorded effective config.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
@@ -155,13 +155,15 @@ output = "draft"
 [workflows.tour.goals]
 improve = { loop = ["draft", "polish"], until = { judge = "writer", prompt = "Good?" }, max = 2 }
 draft = { needs = ["polish"], agent = "writer", prompt = "Write about {{input/topic}}." }
-polish = { needs = [], agent = "writer", prompt = "Polish." }
+polish = { needs = [], agent = "writer", prompt = "Polish {{count('all')}}." }
+last = { agent = "writer", prompt_file = "empty.md", money = 1 }
 "#;
 
     #[test]
-    fn a_stored_config_of_an_earlier_version_may_need_a_later_goal() {
+    fn a_stored_config_may_have_what_an_earlier_version_accepted() {
         let directory = ScratchDirectory::create().unwrap();
         std::fs::write(directory.0.join(CONFIG_NAME), EARLIER).unwrap();
+        std::fs::write(directory.0.join("empty.md"), "\n").unwrap();
         let around = ConfigEnvironment {
             variables: BTreeMap::new(),
             directory: directory.0.clone(),
@@ -173,6 +175,18 @@ polish = { needs = [], agent = "writer", prompt = "Polish." }
 
         let checked = load_for_check(path, &around).map(drop);
         let problems = checked.unwrap_err().to_string();
-        assert!(problems.contains("`draft` needs `polish`, which runs after it"), "{problems}");
+        for problem in [
+            "`draft` needs `polish`, which runs after it",
+            "`count` takes nodes",
+            "the prompt `empty.md` is empty",
+        ] {
+            assert!(problems.contains(problem), "{problem} in {problems}");
+        }
+
+        let priced = EARLIER.replace("empty.md", "full.md");
+        std::fs::write(directory.0.join(CONFIG_NAME), priced).unwrap();
+        std::fs::write(directory.0.join("full.md"), "Write.").unwrap();
+        let problems = load_for_check(path, &around).map(drop).unwrap_err().to_string();
+        assert!(problems.contains("`voice` has no price"), "{problems}");
     }
 }

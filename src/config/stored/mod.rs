@@ -58,7 +58,7 @@ pub struct ConfigManifest {
     /// Digests of the recordings that were too large to be stored, by their portable names.
     #[serde(rename = "left_out", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, Digest>,
-    /// Config keys with secret values, which were left out and replaced by placeholders.
+    /// Config keys whose secret values were replaced by placeholders.
     #[serde(rename = "withheld", default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<String>,
     /// Environment variables that the config needs.

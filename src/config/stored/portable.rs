@@ -21,8 +21,8 @@ const SHIPPED: &str = "outside/organism/";
 const PART_BYTES_MAX: usize = 200;
 /// Maximum number of path components of a portable name.
 const PARTS_MAX: usize = 32;
-/// Number of digits of the digest in a portable name. Only a name of a file or directory outside
-/// the project contains a digest.
+/// Number of digits of the digest in a portable name. Only names beneath `outside/` contain a
+/// digest.
 const DIGITS: usize = 12;
 
 /// Returns the portable name of the file that the config names by `path`.

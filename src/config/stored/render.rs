@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::ids::Digest;
-use crate::limits;
 use crate::xml::invisible_characters::is_hidden;
+use crate::{durable_file, limits};
 
 use super::super::environment::ConfigEnvironment;
 use super::super::tree::{ExpandedText, TomlEntry, TomlNode, TomlTable, TomlValue};
@@ -21,7 +21,7 @@ pub struct RenderedConfig {
     pub files: BTreeMap<String, String>,
     /// Directories that must exist, even if they are empty.
     pub directories: BTreeSet<String>,
-    /// Recordings that are too large to be stored.
+    /// Digests of the recordings that are too large to be stored.
     pub left_out: BTreeMap<String, Digest>,
     /// Config keys whose secret values were replaced by placeholders.
     pub withheld: Vec<String>,
@@ -242,7 +242,8 @@ impl ConfigRenderer<'_> {
     /// to be stored, adds only its digest.
     fn recording(&mut self, path: &str) -> String {
         let name = portable::file_name(path);
-        let Ok(text) = std::fs::read_to_string(self.directory.join(path)) else { return name };
+        let file = durable_file::open_regular(&self.directory.join(path));
+        let Ok(text) = file.and_then(std::io::read_to_string) else { return name };
         if text.len() > limits::STORED_RECORDING_BYTES_MAX {
             self.rendered.left_out.insert(name.clone(), Digest::of(text.as_bytes()));
         } else {

@@ -10,7 +10,7 @@ use crate::xml::element::Element;
 
 use super::{BootConfig, StoredConfigError, effective_of, text_of};
 
-/// A document of a schema, as a past config used it.
+/// A schema document that a past config used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordedSchema {
     /// The schema file's portable name, which is valid on every machine.

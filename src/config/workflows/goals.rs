@@ -133,6 +133,7 @@ impl WorkflowReader<'_> {
         };
         let budget_key = if budget.tokens.is_some() { "tokens" } else { "money" };
         let budget_place = self.places.add(&read.place_of(budget_key));
+        self.note_money(Some(name.value.as_str()), budget, read);
         let supervision = self.supervision(read);
         let roles = self.roles(read);
 
@@ -329,6 +330,7 @@ impl WorkflowReader<'_> {
         };
         if items.is_empty() {
             read.empty("choose", &node.place);
+            return None;
         }
 
         let mut branches = Vec::new();

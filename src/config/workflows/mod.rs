@@ -14,12 +14,14 @@ use crate::schema::ShortType;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
     compile, computed_decimals, delegate_schemas, delegations, exceeded_limits, failed_name,
-    generated_schema, goal_schema, has_verdicts, input_name, missing_undo_room, output_name,
-    peers_of, question_schema, single_braces, typed_answers, verdict_schema, workflow_questions,
+    generated_schema, goal_schema, has_verdicts, input_name, listeners_beneath, missing_undo_room,
+    output_name, peers_of, peers_of_goal, question_schema, single_braces, typed_answers,
+    verdict_schema, workflow_questions,
 };
 
 use super::ConfiguredWorkflow;
 
+use super::budgets::{self, WorkflowBudget};
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys;
@@ -28,6 +30,7 @@ use super::payloads::{KnownPayloads, PayloadResolver};
 use super::read::TableReader;
 use super::sections::DeclaredSections;
 use super::short_types;
+use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
 use super::{file, tree};
 
@@ -38,17 +41,19 @@ pub(super) use report::code_of;
 pub(super) fn read(
     sections: &DeclaredSections,
     payloads: &mut PayloadResolver,
-    (directory, around): (&Path, &ConfigEnvironment),
+    (directory, around, is_stored): (&Path, &ConfigEnvironment, bool),
     problems: &mut ConfigProblems,
 ) -> DeclaredWorkflows {
     let Some(section) = &sections.workflows else { return DeclaredWorkflows::default() };
     let humans = sections.members.iter().filter(|member| member.role == Role::Human);
     let mut reader = WorkflowReader {
         directory,
+        is_stored,
         around,
         payloads,
         places: PlaceTable::default(),
         humans: humans.map(|member| member.name.value.clone()).collect(),
+        money: Vec::new(),
     };
     let workflows = reader.read(section, problems);
     DeclaredWorkflows { workflows, places: reader.places }
@@ -130,6 +135,11 @@ impl DeclaredWorkflows {
         let Self { workflows, places } = &self;
         let context = (contracts, is_stored);
         report::check(workflows, places, sections, context, &payloads.schemas, problems);
+        if let Some(contracts) = contracts.filter(|_| !is_stored) {
+            let budgets = workflows.iter().flat_map(|workflow| workflow.budgets(contracts));
+            let budgets: Vec<_> = budgets.collect();
+            budgets::check_workflows(&budgets, sections, problems);
+        }
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
             if let Some(contracts) = contracts {
@@ -170,15 +180,44 @@ pub(super) struct DeclaredWorkflow {
     /// Names of the fields of the workflow's input, if the config declares the input as fields.
     /// Empty if the input is a payload from a schema.
     pub inputs: Vec<Located<String>>,
+    /// The budgets of money of the workflow and of its goals.
+    pub money: Vec<MoneyKey>,
+}
+
+impl DeclaredWorkflow {
+    /// Returns the budgets of money of the workflow and of its goals. `contracts` state whom each
+    /// listener may call.
+    fn budgets<'a>(&'a self, contracts: &'a Contracts) -> Vec<WorkflowBudget<'a>> {
+        let goals = &self.definition.goals;
+        let budgets = self.money.iter().map(|MoneyKey { goal, place }| {
+            let spending = goals.iter().filter(|candidate| {
+                goal.as_ref().is_none_or(|name| candidate.id.value.as_str() == name.as_str())
+            });
+            let beneath = listeners_beneath(spending.flat_map(peers_of_goal), contracts);
+            WorkflowBudget { place, beneath }
+        });
+        budgets.collect()
+    }
+}
+
+/// A key `money` in the section of a workflow.
+pub(super) struct MoneyKey {
+    /// Name of the goal that has the key; `None` if it belongs to the workflow itself.
+    pub goal: Option<String>,
+    pub place: SourceRange,
 }
 
 /// A reader of workflow definitions from their tables in the config.
 pub(super) struct WorkflowReader<'a> {
     pub directory: &'a Path,
+    /// Whether the config comes from a journal.
+    pub is_stored: bool,
     pub around: &'a ConfigEnvironment,
     pub payloads: &'a mut PayloadResolver,
     pub places: PlaceTable,
     pub humans: Vec<ListenerName>,
+    /// The keys `money` in the section of the workflow that is being read.
+    pub money: Vec<MoneyKey>,
 }
 
 impl WorkflowReader<'_> {
@@ -272,6 +311,8 @@ impl WorkflowReader<'_> {
             tokens: read.count("tokens", limits::TOKENS_CEILING),
             money: read.money("money"),
         };
+        self.money.clear();
+        self.note_money(None, budget, read);
 
         let mut unread = Vec::new();
         if input.is_none() {
@@ -295,11 +336,21 @@ impl WorkflowReader<'_> {
             budget,
             goals,
         };
-        Some(DeclaredWorkflow { definition, unread, inputs })
+        let money = std::mem::take(&mut self.money);
+        Some(DeclaredWorkflow { definition, unread, inputs, money })
     }
 
-    /// Reads the input of a workflow from its table. Reports every problem; returns `None` if there
-    /// is a problem.
+    /// Notes the key `money` if `budget` limits money. The key belongs to the goal `goal` or, if
+    /// `goal` is `None`, to the workflow.
+    fn note_money(&mut self, goal: Option<&str>, budget: Budget, read: &TableReader<'_>) {
+        if budget.money.is_some() {
+            let goal = goal.map(str::to_owned);
+            self.money.push(MoneyKey { goal, place: read.place_of("money") });
+        }
+    }
+
+    /// Reads the input of a workflow from its table. If there are problems, reports all of them and
+    /// returns `None`.
     fn input(
         &mut self,
         known: &KnownPayloads,
@@ -330,8 +381,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Resolves a payload name, which the workflow's schema must declare. Returns `None` if the
-    /// name cannot be resolved; the reason is then reported.
+    /// Resolves a payload name, which the workflow's schema must declare. If the name cannot be
+    /// resolved, reports the reason and returns `None`.
     fn payload(
         &mut self,
         known: &KnownPayloads,
@@ -431,7 +482,8 @@ impl WorkflowReader<'_> {
             }
             (Some(text), None) => Some(self.placed(text)),
             (None, Some(path)) => {
-                let text = super::agents::prompt_file(&path, self.directory, read.problems)?;
+                let place = (self.directory, self.is_stored);
+                let text = super::agents::prompt_file(&path, place, read.problems)?;
                 Some(Placed::new(text, self.places.add(&path.place)))
             }
             (None, None) => {

@@ -42,6 +42,7 @@ pub(in super::super) fn check(
             schemas,
             limits: &sections.limits,
             unread,
+            lacks_goals: !workflow.unread.is_empty(),
             is_stored,
         };
         for found in check_definition(&workflow.definition, &context) {

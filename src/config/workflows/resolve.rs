@@ -9,9 +9,9 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names in the goals of a definition: adds missing namespaces. A goal
-/// without a payload name gets the only name that its listener accepts. Does not report a name that
-/// the listener does not accept, because the later check of the definition does so.
+/// Completes the payload names in the goals of a definition: adds missing namespaces, and fills in
+/// a missing name if the goal's listener accepts only one. Reports a problem if the listener
+/// accepts several. A later check reports names that the listener does not accept.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,

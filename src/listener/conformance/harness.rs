@@ -105,7 +105,7 @@ impl TrialHarness {
     }
 
     /// Pauses a program on NATS. Messages that are sent during the pause, such as a delivery and
-    /// its cancel message, all reach the program at once when it continues.
+    /// its cancel message, all reach the program when it continues.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);

@@ -1,6 +1,6 @@
 //! Checks a program directly on its pipes, without the host that delivers calls in an organism. The
 //! conformance kit decides how many bytes the program can read at a time, so that no result depends
-//! on the speed of either.
+//! on the speed of the kit or of the program.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
-    /// Sends a request. Returns `None` if the program answers in time or ends. If it does not,
-    /// returns a description of the text that the program wrote in place of an answer.
+    /// Sends a request. If the program neither answers in time nor ends, returns a description of
+    /// the text that it wrote in place of an answer. Returns `None` in any other case.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {

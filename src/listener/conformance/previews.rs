@@ -25,8 +25,8 @@ impl ListenerTrial {
         unchanged(&first, &second)
     }
 
-    /// Checks that the program does not carry out a call whose approved preview differs from the
-    /// present preview.
+    /// Checks that the program does not carry out a call if the approved preview differs from the
+    /// program's present preview of the call.
     pub(super) async fn refused_as_stale(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let shown = self.preview(call, request).await?;

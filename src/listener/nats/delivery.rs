@@ -63,8 +63,8 @@ impl NatsSender {
         }
     }
 
-    /// Calls `publish` until the send buffer has room. If the program must stop, gives up at its
-    /// deadline, because the buffer for an unreachable server never empties.
+    /// Calls `publish` again and again until the send buffer has room. If the program must stop,
+    /// gives up at the deadline, because the buffer for an unreachable server never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,

@@ -259,8 +259,8 @@ impl KitState {
 
     /// Reports to the pump each operation that the servers denied later than `after`, so that the
     /// pump records the denial. Returns the time of the last denial, or `after` if there was none.
-    /// Does not report a denied publish of an answer: answers and reports have subjects with the
-    /// same prefix, so the servers would deny the report, too.
+    /// Does not report a denied answer, because the servers would deny the report too: the subjects
+    /// of answers and reports have the same prefix.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -377,8 +377,8 @@ impl KitState {
     }
 
     /// Remembers the messages of a call for the next delivery of the call. Returns answer headers
-    /// that permit the pump to omit these messages then. Returns no headers if the messages are not
-    /// remembered.
+    /// that permit the pump to omit these messages from that delivery. Returns no headers if the
+    /// messages are not remembered.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if !request.asks_preview && request.remember(&mut self.memory()) {
@@ -387,9 +387,9 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers. Waits only a limited time for an unreachable server. The pump
-    /// delivers a call again if its answer is lost, because this replica then no longer renews the
-    /// lease on the delivery.
+    /// Sends the last answers. Waits only a limited time for an unreachable server. If an answer is
+    /// lost, the pump delivers the call again, because this replica no longer renews the lease on
+    /// the delivery.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);

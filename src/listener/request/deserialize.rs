@@ -79,9 +79,9 @@ fn is_own_attribute<P: TypedPayload>(name: &QName) -> bool {
     }
 }
 
-/// Deserializes a payload whose root element is empty or contains only blank text. This text
-/// becomes the field [`TEXT_FIELD`]. Returns `None` for any other payload, or if the type cannot be
-/// read from such a text.
+/// Deserializes a payload whose root element is empty or contains only blank text, which becomes
+/// the field [`TEXT_FIELD`]. Returns `None` for any other payload, or if the type cannot be read
+/// from such a text.
 fn read_blank<P: TypedPayload>(root: &Element) -> Option<P> {
     let text = root.own_text();
     if root.children().next().is_some() || !text.trim().is_empty() {

@@ -1,8 +1,8 @@
 //! Blocks that only Anthropic can read, such as signed thinking.
 //!
-//! The text, the calls and these blocks of an answer are kept separately, but must be sent back in
-//! their original order. So each block is kept with its place: the number of bytes of text and the
-//! number of calls before it.
+//! An answer's text, its calls and these blocks are kept separately, but must be sent back in their
+//! original order. So each block is kept with its place: the number of bytes of text and the number
+//! of calls before it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

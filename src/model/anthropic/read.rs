@@ -78,9 +78,9 @@ enum PartialBlock {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
-    /// Input that the first event of the last call's block stated; `None` if later events contained
-    /// the input. An empty input is given to the call only if the block was not cut short, because
-    /// the first event also states an empty input if further events are to follow.
+    /// Input of the last call, as stated in the first event of its block; `None` if later events
+    /// contained the input. An empty input may only mean that later events contain the input, so
+    /// the call gets it only if the block was not cut short.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
@@ -202,7 +202,8 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Updates the token counts from `usage`. A later count replaces an earlier one.
+    /// Updates the token counts from `usage`. A count in `usage` replaces the count that an earlier
+    /// event stated.
     fn count(&mut self, usage: &Json) {
         let of = |key: &str| plausible(usage.get(key));
         if let Some(input) = of("input_tokens") {

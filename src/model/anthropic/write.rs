@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice to send with a request; `None` if none is needed. In the API, the limit
-/// of one tool call per answer is a field of the tool choice. So a request with this limit but
-/// without a tool choice gets the tool choice `auto`.
+/// Returns the tool choice to send with a request; `None` if none is needed. If the request limits
+/// an answer to one tool call but has no tool choice, returns `auto`, because the API states this
+/// limit as a field of the tool choice.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;

@@ -19,8 +19,9 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection to a provider, directly or over a proxy.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy that forwards the request, which then contains the whole URL in its request line,
-    /// and the proxy's authorization. `None` if the connection is direct or leads through a tunnel.
+    /// The proxy that forwards the request; `None` if the connection is direct or leads through a
+    /// tunnel. A request to the proxy contains the whole URL in its request line, and the proxy's
+    /// authorization.
     pub relay: Option<HttpProxy>,
 }
 

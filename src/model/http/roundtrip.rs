@@ -40,7 +40,8 @@ pub(super) fn request(
 
     let mut head = format!(
         "POST {target} HTTP/1.1\r\nhost: {host}\r\nuser-agent: organism/{}\r\n\
-         content-type: application/json\r\naccept: text/event-stream, application/json\r\n",
+         content-type: application/json\r\naccept: text/event-stream, application/json\r\n\
+         accept-encoding: identity\r\n",
         env!("CARGO_PKG_VERSION"),
     );
     let relay = stream.relay.as_ref().and_then(|proxy| proxy.authorization.as_ref());

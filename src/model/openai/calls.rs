@@ -18,6 +18,8 @@ pub(super) struct CallDelta<'a> {
     id: Option<JsonText<'a>>,
     #[serde(rename = "function", borrow, default)]
     function: Option<FunctionDelta<'a>>,
+    #[serde(rename = "extra_content", borrow, default)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -53,10 +55,19 @@ impl CallDelta<'_> {
     }
 }
 
+/// A call of an answer, and what its provider requires beside it in later requests.
+pub(super) struct AssembledCall {
+    pub call: ToolCall,
+    /// JSON text of the call's `extra_content`; `None` if the call has none. Gemini keeps the
+    /// signature of its reasoning there.
+    pub extra_content: Option<String>,
+}
+
 #[derive(Default)]
 struct PartialCall {
     index: u64,
     call: ToolCall,
+    extra_content: Option<String>,
     /// Whether several pieces of this call contained a name. If so, a name in a further piece does
     /// not begin another call.
     repeats_name: bool,
@@ -130,6 +141,11 @@ impl CallAssembler {
         }
 
         growing.call.arguments.push_str(&arguments);
+        if let Some(extra) = piece.extra_content {
+            growing.extra_content = Some(extra.get().to_owned());
+            out.count(extra.get().len())?;
+        }
+
         out.count(piece.id().len() + piece.name().len())?;
         out.count(arguments.len())
     }
@@ -173,24 +189,26 @@ impl CallAssembler {
 
     /// Returns the calls of the answer. If `may_be_cut` is true, leaves out the last call if it is
     /// incomplete.
-    pub fn finish(&mut self, may_be_cut: bool) -> Vec<ToolCall> {
-        let mut calls: Vec<_> =
-            std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
+    pub fn finish(&mut self, may_be_cut: bool) -> Vec<AssembledCall> {
+        let partial = std::mem::take(&mut self.0).into_iter();
+        let (mut calls, extras): (Vec<_>, Vec<_>) =
+            partial.map(|growing| (growing.call, growing.extra_content)).unzip();
         if may_be_cut {
             remove_cut_call(&mut calls);
         }
 
         // A call without name and arguments is dropped. A call that lacks only its name is kept,
         // and the model gets an error for it.
-        calls.retain(|call| !call.name.is_empty() || !call.arguments.trim().is_empty());
+        let is_kept = |call: &ToolCall| !call.name.is_empty() || !call.arguments.trim().is_empty();
+        let assembled = calls.into_iter().zip(extras).filter(|(call, _)| is_kept(call));
 
-        for (number, call) in calls.iter_mut().enumerate() {
+        let numbered = assembled.enumerate().map(|(number, (mut call, extra_content))| {
             if call.id.is_empty() {
                 call.id = format!("call-{}", number + 1);
             }
-        }
-
-        calls
+            AssembledCall { call, extra_content }
+        });
+        numbered.collect()
     }
 }
 
@@ -222,8 +240,8 @@ mod tests {
             }
         }
 
-        let calls = calls.finish(false);
-        calls.into_iter().map(|call| (call.name, call.arguments)).collect()
+        let calls = calls.finish(false).into_iter().map(|assembled| assembled.call);
+        calls.map(|call| (call.name, call.arguments)).collect()
     }
 
     fn expected(calls: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
-use super::calls::{CallAssembler, CallDelta, JsonText};
+use super::calls::{AssembledCall, CallAssembler, CallDelta, JsonText};
 use crate::model::answer::StopReason;
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
@@ -231,17 +231,26 @@ impl OpenAiReader {
         }
     }
 
-    fn own(&self, has_calls: bool) -> Vec<String> {
+    /// Returns the JSON object that the provider requires in later requests, as a list of one; an
+    /// empty list if it requires nothing.
+    fn own(&self, calls: &[AssembledCall]) -> Vec<String> {
+        let mut fields = Vec::new();
         if !self.details.is_empty() {
-            return vec![format!("{{\"reasoning_details\":[{}]}}", self.details.join(","))];
+            fields.push(format!("\"reasoning_details\":[{}]", self.details.join(",")));
+        } else if !calls.is_empty() && !self.reasoning.is_empty() {
+            fields.push(format!("\"reasoning_content\":{}", Json::from(self.reasoning.as_str())));
         }
 
-        if has_calls && !self.reasoning.is_empty() {
-            let text = Json::from(self.reasoning.as_str());
-            return vec![format!("{{\"reasoning_content\":{text}}}")];
+        let extras = calls.iter().filter_map(|assembled| {
+            let extra = assembled.extra_content.as_ref()?;
+            Some(format!("{}:{extra}", Json::from(assembled.call.id.as_str())))
+        });
+        let extras: Vec<_> = extras.collect();
+        if !extras.is_empty() {
+            fields.push(format!("\"extra_content\":{{{}}}", extras.join(",")));
         }
 
-        Vec::new()
+        if fields.is_empty() { Vec::new() } else { vec![format!("{{{}}}", fields.join(","))] }
     }
 }
 
@@ -289,7 +298,8 @@ impl AnswerReader for OpenAiReader {
             stop => stop,
         };
 
-        let own = self.own(!calls.is_empty());
+        let own = self.own(&calls);
+        let calls = calls.into_iter().map(|assembled| assembled.call).collect();
         StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
     }
 }

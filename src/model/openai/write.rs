@@ -1,6 +1,7 @@
 //! Writes a request for OpenAI's chat completions API.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -60,13 +61,16 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiCall<'a>>,
 }
 
-/// Reasoning of an earlier answer, for a provider that requires it in later requests.
+/// Parts of an earlier answer, for a provider that requires them in later requests.
 #[derive(Deserialize, Default)]
-struct KeptReasoning<'a> {
+struct KeptContent<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<&'a RawValue>,
     #[serde(rename = "reasoning_details", borrow, default)]
     reasoning_details: Option<&'a RawValue>,
+    /// The `extra_content` of native calls, by the id of the call.
+    #[serde(rename = "extra_content", borrow, default)]
+    extra_content: BTreeMap<String, &'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +81,8 @@ struct OpenAiCall<'a> {
     r#type: &'static str,
     #[serde(rename = "function")]
     function: OpenAiFunction<'a>,
+    #[serde(rename = "extra_content", skip_serializing_if = "Option::is_none")]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -201,6 +207,14 @@ fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMes
 }
 
 fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
+    let kept = message.blocks.iter().find_map(|block| match block {
+        ChatBlock::Own(own) if own.provider == provider => {
+            serde_json::from_str::<KeptContent<'a>>(&own.json).ok()
+        }
+        _ => None,
+    });
+    let kept = kept.unwrap_or_default();
+
     let calls = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Call(call) => Some(OpenAiCall {
             id: &call.id,
@@ -209,18 +223,11 @@ fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<
                 name: sanitize_calls::name(call),
                 arguments: sanitize_calls::arguments_text(call),
             },
+            extra_content: kept.extra_content.get(&call.id).copied(),
         }),
         _ => None,
     });
     let tool_calls: Vec<_> = calls.collect();
-
-    let kept = message.blocks.iter().find_map(|block| match block {
-        ChatBlock::Own(own) if own.provider == provider => {
-            serde_json::from_str::<KeptReasoning<'a>>(&own.json).ok()
-        }
-        _ => None,
-    });
-    let kept = kept.unwrap_or_default();
 
     let text = texts(message);
     OpenAiMessage {

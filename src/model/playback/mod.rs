@@ -24,7 +24,7 @@ use super::{
     StreamEnd,
 };
 use crate::ids::ListenerName;
-use crate::limits;
+use crate::{durable_file, limits};
 
 /// Reason why a recording cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,8 @@ struct RecordedTurns {
 impl PlaybackModel {
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = durable_file::open_regular(path)
+            .and_then(std::io::read_to_string)
             .map_err(|source| LoadError::Io { path: shown.clone(), source })?;
         Self::parse(&shown, &text)
     }

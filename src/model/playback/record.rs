@@ -56,13 +56,28 @@ pub struct RecorderSummary {
 }
 
 impl TurnRecorder {
-    /// Creates a recording file that contains no turns yet.
+    /// Creates a recorder for a recording file that can be written. The recorder writes the file
+    /// with the first turn, so that a run without a turn keeps an existing recording.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
-        let path = path.to_owned();
-        let recorded = recorded.to_owned();
-        let recorder = Self { path, recorded, collected: Mutex::default() };
-        recorder.write(&recorder.collected())?;
+        if path.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        let recorder = Self {
+            path: path.to_owned(),
+            recorded: recorded.to_owned(),
+            collected: Mutex::default(),
+        };
+        let beside = recorder.beside();
+        std::fs::File::create(&beside)?;
+        std::fs::remove_file(&beside)?;
         Ok(recorder)
+    }
+
+    /// Returns the path of the file that is written first, and then renamed to the recording.
+    fn beside(&self) -> PathBuf {
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".part");
+        beside.into()
     }
 
     /// Wraps `model` so that each of its answers is recorded.
@@ -111,8 +126,7 @@ impl TurnRecorder {
         };
 
         let text = toml::to_string_pretty(&recording).map_err(std::io::Error::other)?;
-        let mut beside = self.path.clone().into_os_string();
-        beside.push(".part");
+        let beside = self.beside();
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;

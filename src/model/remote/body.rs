@@ -13,6 +13,14 @@ pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     answer.status() == 200 && !is_other
 }
 
+/// Returns the name of the compression of a response body, such as `gzip`. Returns `None` if the
+/// body is not compressed.
+pub(super) fn coding(answer: &HttpResponse) -> Option<&str> {
+    let coding = answer.header("content-encoding")?.trim();
+    let is_plain = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
+    (!is_plain).then_some(coding)
+}
+
 /// The beginning of a response body. It is kept until the first event is read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {

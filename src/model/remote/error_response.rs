@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::body::AnswerHead;
+use super::body::{self, AnswerHead};
 use super::{RemoteModel, StreamFault};
 use crate::clock::Time;
 use crate::limits;
 use crate::model::ModelProvider as _;
-use crate::model::error::Error;
+use crate::model::error::{Error, is_retried_status};
 use crate::model::http::HttpResponse;
 use crate::model::sse::OverlongEvent;
 
@@ -28,6 +28,11 @@ struct ErrorBody {
 impl RemoteModel {
     /// Returns the error for a response that is no event stream.
     pub(super) async fn no_stream(&self, answer: &mut HttpResponse) -> Error {
+        if let Some(coding) = body::coding(answer) {
+            let message = format!("its text is compressed ({coding})");
+            return self.refused(answer, message.as_bytes());
+        }
+
         let mut body = Vec::new();
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
             // If reading fails, the part of the text that was read is enough.
@@ -37,6 +42,17 @@ impl RemoteModel {
         }
 
         self.refused(answer, &body)
+    }
+
+    /// Returns the error for a response with status 200 that is compressed. `coding` is the name of
+    /// the compression.
+    pub(super) fn compressed(&self, coding: &str) -> Error {
+        let message = format!(
+            "the answer is compressed ({}), although the request refuses compression; switch it \
+             off in the server or proxy that compresses",
+            self.clean(coding)
+        );
+        Error::Status { route: self.route(), status: 200, message }
     }
 
     /// Returns the error for a response that ended before the terminator of its stream.
@@ -145,31 +161,64 @@ impl RemoteModel {
         self.error_of_kind(&error_body.kind, message)
     }
 
+    /// Returns the error for an error that a server reports in a response with status 200. It is
+    /// the same error as for a response with the status that `kind` stands for.
     fn error_of_kind(&self, kind: &str, message: String) -> Error {
         let route = self.route();
-        let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
-        if is_about_credit(kind) || has(&["402", "billing"]) {
-            return Error::NoCredit { route, status: 200, message, key: self.key_source() };
+        let status = 200;
+        let key = || self.key_source();
+        let equal_status = status_of_kind(kind);
+
+        match equal_status {
+            Some(402) => Error::NoCredit { route, status, message, key: key() },
+            Some(429) => Error::RateLimited { route, message, retry_after: None },
+            Some(503 | 529) => Error::Overloaded { route, status, message, retry_after: None },
+            Some(401 | 403) => Error::Denied { route, status, message, key: key() },
+            Some(404) => Error::UnknownModel { route, message },
+            Some(400 | 413 | 422) => Error::Rejected { route, status, message },
+            _ => {
+                let retried = equal_status.is_none_or(is_retried_status);
+                let kind = match kind {
+                    "" => "an error without a name".to_owned(),
+                    kind => self.clean(kind),
+                };
+                Error::Stream { route, kind, message, retried }
+            }
         }
-
-        if has(&["rate_limit", "429"]) {
-            return Error::RateLimited { route, message, retry_after: None };
-        }
-
-        if has(&["overloaded", "503", "529"]) {
-            return Error::Overloaded { route, status: 200, message, retry_after: None };
-        }
-
-        let final_words = ["invalid", "authentication", "permission", "not_found", "too_large"];
-        let final_numbers = ["400", "401", "403", "404", "413", "422"];
-        let retried = !has(&final_words) && !has(&final_numbers);
-        let kind = match kind {
-            "" => "an error without a name".to_owned(),
-            kind => self.clean(kind),
-        };
-
-        Error::Stream { route, kind, message, retried }
     }
+}
+
+/// Words in the kind of an error, with the HTTP status that each of them stands for. The first word
+/// that a kind contains decides.
+const STATUS_OF_WORDS: &[(&str, u16)] = &[
+    ("rate_limit", 429),
+    ("overloaded", 503),
+    ("api_key", 401),
+    ("authentication", 401),
+    ("unauthenticated", 401),
+    ("unauthorized", 401),
+    ("permission", 403),
+    ("not_found", 404),
+    ("too_large", 413),
+    ("invalid", 400),
+];
+
+/// Returns the HTTP status that the kind of an error stands for: the status of a missing credit, or
+/// a status written as a number, or the status that belongs to a word. Returns `None` for any other
+/// kind.
+fn status_of_kind(kind: &str) -> Option<u16> {
+    let kind = kind.to_ascii_lowercase();
+    if is_about_credit(&kind) || kind.contains("billing") {
+        return Some(402);
+    }
+
+    let numbers = kind.split(|c: char| !c.is_ascii_digit());
+    let number =
+        numbers.filter_map(|digits| digits.parse::<u16>().ok()).find(|n| (400..600).contains(n));
+    number.or_else(|| {
+        let word = STATUS_OF_WORDS.iter().find(|(word, _)| kind.contains(word));
+        word.map(|(_, status)| *status)
+    })
 }
 
 /// Whether a body is a complete answer of a provider in one of the wire formats, and not an error.

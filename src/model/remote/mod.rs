@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use preset::{BoundKey, OpenAiQuirks, PRESETS, ProviderPreset, WireFormat};
 pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault};
 
-use super::answer::{ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
+use super::answer::{AnswerChunk, ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
 use super::error::Error;
 use super::estimate::ReportedUsage;
 use super::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
@@ -156,7 +156,18 @@ impl RemoteModel {
             )
             .await
             .map_err(|failed| self.failed(failed, 0))?;
-        if !body::is_stream(&answer) {
+        let is_stream = body::is_stream(&answer);
+        if answer.status() == 200
+            && let Some(coding) = body::coding(&answer)
+        {
+            // The provider worked on the request if it sent a stream, so the request is charged.
+            if is_stream {
+                on_chunk(AnswerChunk::Begun);
+            }
+            return Err(self.compressed(coding));
+        }
+
+        if !is_stream {
             return Err(self.no_stream(&mut answer).await);
         }
 

@@ -120,6 +120,12 @@ pub const PRESETS: &[ProviderPreset] = &[
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
     ),
+    hosted(
+        "gemini",
+        USUAL,
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+    ),
     local("openai-compatible", USUAL, None),
 ];
 

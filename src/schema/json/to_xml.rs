@@ -75,7 +75,8 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// Reports a value of the wrong type. If only one item of a list is wrong, reports this item.
+    /// Reports a value of the wrong type. If the value is a list with wrong items, reports only the
+    /// first of these items.
     fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),

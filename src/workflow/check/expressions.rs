@@ -11,6 +11,7 @@ use super::super::definition::{
 };
 use super::super::expression::{self, ValueShape};
 use super::super::expression_literals::{FutileLiteral, futile_literals};
+use super::super::function_arguments::WrongCall;
 use super::super::graph::{GoalGraph, MemberKind};
 use super::super::shapes::ShapeSource;
 use super::super::template;
@@ -29,13 +30,18 @@ pub(super) fn check(
         source,
         problems,
         unread: &context.unread,
+        is_stored: context.is_stored,
+        lacks_goals: context.lacks_goals,
+        checked: None,
         used_inputs: BTreeSet::new(),
         uses_all_inputs: false,
     };
     for (number, goal) in definition.goals.iter().enumerate() {
+        check.checked = Some(number);
         check.goal(number, goal);
     }
 
+    check.checked = None;
     check.output();
     check.unused_inputs();
 }
@@ -46,6 +52,12 @@ struct ExpressionCheck<'a, 'p> {
     source: ShapeSource<'a>,
     problems: &'p mut ProblemList,
     unread: &'a [String],
+    is_stored: bool,
+    /// Whether the definition lacks goals that could not be read.
+    lacks_goals: bool,
+    /// Number of the goal whose expressions are being checked; `None` for the output of the
+    /// workflow.
+    checked: Option<usize>,
     used_inputs: BTreeSet<String>,
     uses_all_inputs: bool,
 }
@@ -67,6 +79,7 @@ impl ExpressionCheck<'_, '_> {
             }
             GoalForm::Each(each) => {
                 self.expression(&each.items, &root);
+                self.require_nodes(&each.items);
                 let item = expression::selected(&each.items.value, &root);
                 let of_item = with_child(root, "item", item);
                 self.target(&each.target, &of_item);
@@ -146,7 +159,10 @@ impl ExpressionCheck<'_, '_> {
                 Mapping::Fields(fields) => {
                     fields.iter().for_each(|(_, value)| self.expression(value, root));
                 }
-                Mapping::Element(value) => self.expression(value, root),
+                Mapping::Element(value) => {
+                    self.expression(value, root);
+                    self.require_nodes(value);
+                }
             },
         }
     }
@@ -204,6 +220,20 @@ impl ExpressionCheck<'_, '_> {
         self.report(expression, root);
     }
 
+    /// Reports an expression that must select nodes, but has a text, a number or a truth value.
+    fn require_nodes(&mut self, expression: &Placed<String>) {
+        let text = expression.value.as_str();
+        let is_valid = check_expression(text).is_ok();
+        if self.is_stored || !is_valid || !expression::is_value(text) {
+            return;
+        }
+
+        let message = format!("`{text}` selects no nodes");
+        let help = "write a path to elements or attributes";
+        let place = expression.place;
+        self.problems.add_part(DefinitionFault::BadExpression, place, text, message, help);
+    }
+
     fn report(
         &mut self,
         expression: &Placed<String>,
@@ -223,6 +253,10 @@ impl ExpressionCheck<'_, '_> {
             let message = format!("there is no function `{function}`");
             let help = near_or(function, expression::FUNCTIONS, "");
             self.problems.add_part(DefinitionFault::BadExpression, place, function, message, help);
+        }
+        for wrong in report.wrong_calls.iter().filter(|_| !self.is_stored) {
+            let WrongCall { function, message, help } = wrong;
+            self.problems.add_part(DefinitionFault::BadExpression, place, function, message, *help);
         }
         if report.has_variable {
             let message = "an expression has no variables";
@@ -245,25 +279,38 @@ impl ExpressionCheck<'_, '_> {
 
     fn missing(&mut self, expression: &Placed<String>, missing: &expression::MissingName) {
         let name = missing.name.as_str();
-        let is_goal = self.definition.goals.iter().any(|goal| goal.id.value.as_str() == name);
+        let goals = &self.definition.goals;
+        let number = goals.iter().position(|goal| goal.id.value.as_str() == name);
+        let goal = number.and_then(|number| goals.get(number));
+        let is_own = number.is_some() && number == self.checked;
         let first = missing.path.split('/').next().filter(|first| !first.is_empty());
         let first = first.unwrap_or(name);
-        if self.unread.iter().any(|unread| unread == first) {
+        // An `item` may belong to a goal that could not be read.
+        let is_item_unread = self.lacks_goals && first == "item";
+        if is_item_unread || self.unread.iter().any(|unread| unread == first) {
             return;
         }
 
-        let message = match missing.path.as_str() {
-            "" if is_goal => {
-                format!("`{name}` has no output here: it may not have ended, or has none")
+        let form = goal.map(|goal| &goal.form);
+        let message = match (missing.path.as_str(), form) {
+            ("", Some(GoalForm::Loop { .. } | GoalForm::Choose(_))) => {
+                format!("`{name}` has no output: only the goals in it have one")
             }
-            "" => format!("`{name}` is neither `input` nor a goal with an output"),
-            path => format!("`{path}` never holds `{name}`"),
+            ("", Some(_)) if is_own => format!("`{name}` has no output before it has ended"),
+            ("", Some(_)) => {
+                format!("`{name}` has no output here: it may not have ended")
+            }
+            ("", None) => format!("`{name}` is neither `input` nor a goal with an output"),
+            (path, _) => format!("`{path}` never holds `{name}`"),
         };
         let known: Vec<_> = missing.known.iter().map(String::as_str).collect();
-        let help = if missing.path.is_empty() && is_goal {
-            format!("add \"{name}\" to needs, where it has an output")
-        } else {
-            near_or(name, known, "a text has no children")
+        let help = match (missing.path.as_str(), form) {
+            ("", Some(GoalForm::Loop { .. } | GoalForm::Choose(_))) => {
+                "name a goal in it".to_owned()
+            }
+            ("", Some(_)) if is_own => "name a goal that ends before it".to_owned(),
+            ("", Some(_)) => format!("add \"{name}\" to needs"),
+            _ => near_or(name, known, "a text has no children"),
         };
         let part = if missing.path.is_empty() { name } else { &expression.value };
         let place = expression.place;
@@ -271,7 +318,7 @@ impl ExpressionCheck<'_, '_> {
     }
 
     fn unused_inputs(&mut self) {
-        if self.uses_all_inputs {
+        if self.uses_all_inputs || self.lacks_goals {
             return;
         }
 

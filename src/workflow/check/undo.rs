@@ -15,10 +15,14 @@ use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, 
 
 /// Returns the problems of an undo rule. The place of a problem is the index of the wrong value in
 /// `rule.with`, or the length of `rule.with` if none of its values is wrong.
+///
+/// `is_stored` states whether the rule is one of a stored config, as
+/// [`DefinitionContext::is_stored`] does.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,
     schemas: &Schemas,
+    is_stored: bool,
 ) -> Vec<DefinitionProblem> {
     let source = ShapeSource { schemas, contracts: None };
     let replies = source.replies_of(contract);
@@ -52,6 +56,9 @@ pub fn check_undo_rule(
             let message = format!("there is no function `{function}`");
             let help = near_or(function, FUNCTIONS, "");
             problems.add(DefinitionFault::BadExpression, place, message, help);
+        }
+        for wrong in report.wrong_calls.iter().filter(|_| !is_stored) {
+            problems.add(DefinitionFault::BadExpression, place, &wrong.message, wrong.help);
         }
         if report.has_variable {
             let message = "an expression has no variables";
@@ -102,11 +109,14 @@ pub(super) fn check(
     let Some(contracts) = context.contracts else { return };
     let peers = peers_of(definition);
     let name = &definition.name.value;
-    for listener in beneath(&peers, contracts) {
+    for listener in listeners_beneath(&peers, contracts) {
         let Some(contract) = contracts.get(listener).filter(|contract| !contract.undo.is_empty())
         else {
             continue;
         };
+        if !peers.contains(listener) && context.lacks_goals {
+            continue;
+        }
         if !peers.contains(listener) {
             let message = format!(
                 "`{listener}` can be called beneath `{name}`, which cannot send what undoes its calls"
@@ -133,9 +143,12 @@ pub(super) fn check(
 }
 
 /// Returns `peers` and all listeners that can be called beneath them, directly or through others.
-fn beneath<'a>(peers: &'a [ListenerName], contracts: &'a Contracts) -> BTreeSet<&'a ListenerName> {
+pub fn listeners_beneath<'a>(
+    peers: impl IntoIterator<Item = &'a ListenerName>,
+    contracts: &'a Contracts,
+) -> BTreeSet<&'a ListenerName> {
     let mut found: BTreeSet<&ListenerName> = BTreeSet::new();
-    let mut pending: VecDeque<&ListenerName> = peers.iter().collect();
+    let mut pending: VecDeque<&ListenerName> = peers.into_iter().collect();
     while let Some(next) = pending.pop_front() {
         if found.insert(next) {
             pending.extend(contracts.get(next).into_iter().flat_map(|contract| &contract.peers));

@@ -60,8 +60,9 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Handles an output that a verifier accepted, or that needs no verification. The output of an
-    /// item goes to the supervisor, who judges each item. Any other output becomes the result of
-    /// its part, because the supervisor judges only the output of the whole goal.
+    /// item goes to the supervisor, who judges each item; without a supervisor, it is accepted. Any
+    /// other output becomes the result of its part, because the supervisor judges only the output
+    /// of the whole goal.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),

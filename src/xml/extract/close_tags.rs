@@ -304,7 +304,10 @@ impl<'a> TurnWalk<'a> {
         let mut is_near = self.source.is_closed_soon(name, from);
 
         while std::mem::take(&mut is_near) || self.search_close(name, at) {
-            let Some(tag) = own_tag(self.source, name, at, true)? else { break };
+            let Some(tag) = own_tag(self.source, name, at, true)? else {
+                at = self.source.len();
+                break;
+            };
             at = tag.next;
             let is_merged = enclosing.scan_to(self.source, tag.at);
             if enclosing.is_reopened() {
@@ -348,6 +351,9 @@ impl<'a> TurnWalk<'a> {
             return Err(unclosed_before(name, parent.name, from));
         }
 
+        if first.is_none() && second_best.is_none() {
+            self.vain += at - from;
+        }
         Err(self.unclosed_value(name, from, first, parent))
     }
 

@@ -153,7 +153,8 @@ impl TurnWalk<'_> {
         let balanced = self.matching_close(name, tag.end)?;
         let close = match balanced {
             Some(close) => Some(close),
-            None => self.first_close(name, tag.end)?,
+            None if self.search_close(name, tag.end) => self.first_close(name, tag.end)?,
+            None => None,
         };
 
         let torn = OwnTag { at: source.len(), next: source.len(), closes: true };

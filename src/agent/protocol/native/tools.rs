@@ -40,9 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the tool parameter for an inner payload; `None` if the tool's payload contains none.
-    /// The value of the parameter is an object with one property, which is named like the tool of
-    /// the inner payload.
+    /// Name of the tool parameter for an inner payload; `None` if the tool's payload contains no
+    /// other payload. The parameter is an object with one property, whose name is that of the tool
+    /// of the inner payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -53,9 +53,9 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for each payload name. The name `thinking` gets none, because reasoning needs
-    /// no tool. If `with_finals` is false, the payloads that end the call or report progress get
-    /// none, either.
+    /// Makes a tool for each payload name. Makes none for `thinking`, because reasoning needs no
+    /// tool. If `with_finals` is false, also makes none for payloads that end the call or report
+    /// progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -136,8 +136,8 @@ impl NativeTools {
     }
 
     /// Changes the tools of core payloads that contain another payload, so that the model can write
-    /// this inner payload as JSON: as an object with one property, which is named like the tool of
-    /// the inner payload.
+    /// this inner payload as JSON. The JSON is an object with one property, whose name is that of
+    /// the tool of the inner payload.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -297,8 +297,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts the argument `place` of a native call, an inner payload, from JSON to XML. A text
-    /// stays unchanged, because it is XML already.
+    /// Converts an inner payload of a native call from JSON to XML. The inner payload is in the
+    /// argument `place`. A string stays unchanged, because it is XML already.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();

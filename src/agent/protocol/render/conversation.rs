@@ -1,9 +1,9 @@
 //! Renders a conversation in its order. After each turn of the model come the results of the turn's
 //! actions, in the order of the actions, and then all other messages.
 //!
-//! A conversation is a sequence of segments: first the items before the first turn, then, for each
-//! turn, the turn with the items up to the next one. A segment depends only on its own items, so it
-//! does not change while the conversation grows.
+//! A conversation is a sequence of segments. The first segment contains the items before the first
+//! turn. Each further segment contains a turn and the items up to the next turn. A segment depends
+//! only on its own items, so it does not change while the conversation grows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ struct PendingToolResult<'a> {
     /// Text in place of a result that is missing.
     silent: &'static str,
     /// Results of the call, in the order in which they arrived, each with the index of its action.
-    /// Several results come from a call to a group: it counts as one action for each peer.
+    /// A call to a group has several results, because it counts as one action for each peer.
     results: Vec<(Option<usize>, RenderedMessage<'a>)>,
 }
 

@@ -188,10 +188,8 @@ fn shown<'a>(
     }
 }
 
-/// Whether the prompt shows a message as one between other listeners: `viewer` neither sent nor
-/// received it. Always false in renderer versions before the tenth, which show a message of the
-/// core to another listener as received by `viewer`, and a message of another listener to itself as
-/// sent by `viewer`.
+/// Whether the prompt shows a message as one between other listeners, which `viewer` neither sent
+/// nor received. Always false in renderer versions before the tenth.
 fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
     version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
 }
@@ -245,7 +243,7 @@ fn reply<'a>(
 }
 
 /// Renders an error reply. If the payload has attributes or child elements, the result contains the
-/// whole payload, except in renderer versions before the tenth, which drop the attributes.
+/// whole payload. Renderer versions before the tenth drop the attributes.
 fn failed_reply<'a>(
     name: &'a str,
     from: Option<&'a str>,

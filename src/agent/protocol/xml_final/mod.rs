@@ -127,7 +127,7 @@ impl XmlFinalPolicy<'_> {
 
     /// Handles a report without its end tag. Refuses the report if the model declined to go on, or
     /// if the provider cut off a JSON or XML report at its maximum length. Otherwise adds the end
-    /// tag. A text report that was cut off also gets [`TRUNCATED_MARK`].
+    /// tag and, to a text report that was cut off, [`TRUNCATED_MARK`].
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);

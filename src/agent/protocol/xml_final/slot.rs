@@ -11,9 +11,8 @@ const PROGRESS: &str = "PROGRESS";
 /// character of every nonce.
 const NONCE_DIGITS: usize = 8;
 
-/// The slots of one turn: two elements that the model can write in its text. One contains the final
-/// report. The other contains a progress report, which is dropped; the model gets feedback about
-/// this.
+/// The slots of one turn: two elements that the model can write in its text. One is for the final
+/// report. The other is for a progress report, which has no effect except feedback to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
@@ -99,8 +98,8 @@ impl TurnSlots {
         self.stranger(name).is_some()
     }
 
-    /// Returns why the unknown root element `name`, which the model meant as a slot, is no slot of
-    /// this turn. Returns `None` if the name does not resemble that of a slot.
+    /// Returns why the unknown root element `name` is no slot of this turn, although the model
+    /// apparently meant it as one. Returns `None` if the name does not resemble that of a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);
