@@ -30,8 +30,7 @@ struct CopyFile {
     /// Whether the file is outside the directories of the journal and of its key.
     is_elsewhere: bool,
     /// Whether copies in the file can prove the journal. False for the file in a state directory
-    /// that the auditor distrusts. A copy there that contradicts the journal is reported all the
-    /// same.
+    /// that the auditor distrusts. Even there, a copy that contradicts the journal is reported.
     counts: bool,
 }
 
@@ -64,8 +63,8 @@ pub(super) struct CopyEvidence {
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself when the copies were read.
     due: Position,
-    /// Position of the last record that is proved by a copy. Only a copy outside the directories of
-    /// the journal and of its key is a proof.
+    /// Position of the last record that a copy proves. Only copies outside the directories of the
+    /// journal and of its key are proofs.
     vouched: Position,
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
@@ -176,10 +175,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Sets aside the copies that are newer than the journal's last checkpoint, so that
-    /// [`CopyEvidence::compare_later`] can compare them. `last` is the position of the journal's
-    /// last record. Copies for a later position are dropped, because the journal lacks their
-    /// records.
+    /// Sets aside the copies that are newer than the journal's last checkpoint, for
+    /// [`CopyEvidence::compare_later`]. Drops copies for positions after `last`, the position of
+    /// the journal's last record, because the journal lacks their records.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -194,11 +192,11 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the newer copies that [`CopyEvidence::set_later_aside`] has kept with the records
-    /// in `heads`, which are those read so far. Handles all copies up to the last of these records.
-    /// A copy agrees if it is genuine, is at the position of this record, and has the same Merkle
-    /// root. A copy that agrees proves these records if it is outside the directories of the
-    /// journal and of its key. A copy that does not agree becomes a difference.
+    /// Compares the newer copies that [`CopyEvidence::set_later_aside`] has kept with `heads`,
+    /// which covers the records read so far. Handles all copies up to the last of these records. A
+    /// copy agrees if it is genuine, is at the position of this record, and has the same Merkle
+    /// root. Any other copy becomes a difference. A copy that agrees proves the records if it is
+    /// outside the directories of the journal and of its key.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -219,9 +217,9 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Compares the copies with `inside`, the checkpoints in the journal itself, and returns the
-    /// copies that differ. A copy that does not differ proves all records up to its position if it
-    /// is outside the directories of the journal and of its key.
+    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. Any
+    /// other copy proves all records up to its position, if it is outside the directories of the
+    /// journal and of its key.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position by which differences are sorted: that of the left thread's event. If the left
-    /// thread lacks the event, the position of its next event.
+    /// Position by which differences are sorted: the position of the left thread's event or, if the
+    /// left thread lacks the event, of its next event.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -185,7 +185,7 @@ impl ThreadComparison {
     }
 
     /// Returns the pairs of turns with different prompts before the first event in which the two
-    /// threads differ. So this event is not the reason for which the prompts differ.
+    /// threads differ. So this event is not the cause of these differences.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
@@ -268,11 +268,11 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares `old`, a range of events of the left thread, with `new`, a range of events of the
-    /// right thread. The diff of the threads has found no equal events in the two ranges. Pairs
-    /// events with the same title, in their order. Two subthreads are then compared event by event.
-    /// Every other pair, and every event without a partner, is a difference. `order` is the
-    /// position for events that only the right thread has.
+    /// Compares two ranges in which the diff of the threads has found no equal events: `old` of the
+    /// left thread, and `new` of the right thread. Pairs events with the same title, in their
+    /// order. Two subthreads are then compared event by event. Every other pair, and every event
+    /// without a partner, is a difference. `order` is the position for events that only the right
+    /// thread has.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -422,8 +422,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
 }
 
 /// Returns the id of the source's turn whose recorded answer a turn of a fork has used. `message`
-/// is the note of the fork's turn. Returns `None` if a model answered, or if `message` is no such
-/// note.
+/// is the note of the fork's turn. Returns `None` if a model answered, or if `message` is no note
+/// of a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

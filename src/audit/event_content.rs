@@ -143,8 +143,8 @@ impl ContentReader {
     }
 
     /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message. If `is_core` is true, also replaces all other UUIDs by the word `id`: in a
-    /// payload of the core, they identify calls and timers.
+    /// or message. If `is_core` is true, `text` is a payload of the core: its other UUIDs, which
+    /// identify calls and timers, are replaced by the word `id`.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -208,8 +208,11 @@ fn is_uuid(text: &str) -> bool {
 /// Returns the note of a turn as text, without its environment and its measured values.
 fn turn_text(payload: &str) -> String {
     let Some(mut note) = Element::read(payload) else { return payload.to_owned() };
+    let nonce = note.attribute("nonce").unwrap_or_default().to_owned();
     leave_out(&mut note, &MEASURED);
     take_children(&mut note, "environment");
+    // Requests that failed before the answer depend on the providers at that time.
+    take_children(&mut note, "tried");
     // Providers sign their blocks, and ids of calls are random.
     take_children(&mut note, "block");
     let calls = take_children(&mut note, "call");
@@ -217,12 +220,27 @@ fn turn_text(payload: &str) -> String {
         leave_out(&mut call, &["id"]);
         Node::Element(call)
     }));
-    note.to_xml()
+
+    // The notice and the answer contain the random nonce of the slot, too.
+    let text = note.to_xml();
+    if nonce.is_empty() { text } else { text.replace(&nonce, "NONCE") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_that_differ_in_their_nonce_and_failed_requests_alone_are_equal() {
+        let turn = |nonce: &str, tried: &str| {
+            let notice = format!("<notice>answer in slot-{nonce}</notice>");
+            let raw = format!("<raw>&lt;slot-{nonce}&gt;yes</raw>");
+            turn_text(&format!("<model-turn nonce=\"{nonce}\">{tried}{notice}{raw}</model-turn>"))
+        };
+        let tried = "<tried route=\"a\" reason=\"cut\"/>";
+        assert_eq!(turn("k3v9", tried), turn("x7q2", ""));
+        assert!(turn("k3v9", "").contains("slot-NONCE"), "{}", turn("k3v9", ""));
+    }
 
     #[test]
     fn ids_of_the_tree_are_replaced_by_their_places() {

@@ -82,8 +82,8 @@ struct ExportSource<'r> {
     last: Position,
 }
 
-/// Calls `visit` with the records of several journals in the order of time. Records of one journal
-/// always keep their order, even if a later record has an earlier time.
+/// Calls `visit` with the records of several journals in the order of time. The records of one
+/// journal always keep their own order, even where their times do not increase.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
@@ -283,8 +283,8 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Writes a message as XML. The namespace of envelopes is not declared again, because the root
-/// element of the document already declares it.
+/// Writes a message as XML. Omits the namespace declaration of envelopes, because the root element
+/// of the document already declares this namespace.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;

@@ -14,9 +14,9 @@ use crate::schema::Schemas;
 use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
-/// Whether clients of the two threads got the same results in the same order. Only the values by
-/// the schema count. White space between elements, the order of attributes, prefixes, and notations
-/// of numbers do not count.
+/// Whether clients of the two threads got the same results in the same order. Results are compared
+/// by the values that the schema gives them. White space between elements, the order of attributes,
+/// prefixes, and notations of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -89,9 +89,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values, converted from XML with the same schema, are equal. The conversion
-/// writes a number or flag as a string if its notation in XML is not valid in JSON. So a string
-/// equals a number or flag of the same value.
+/// Whether two JSON values, converted from XML with the same schema, are equal. A string equals a
+/// number or flag of the same value, because the conversion writes a number or flag as a string if
+/// its notation in XML is not valid in JSON.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

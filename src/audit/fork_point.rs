@@ -28,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener that prevents a fork at the requested turn; `None` if there is none. A fork
-    /// answers the call to this listener with the recorded result, so nothing inside the call runs
-    /// again, and the fork begins before the call.
+    /// The listener that prevents a fork at the requested turn; `None` if there is none. The turn
+    /// is inside a call to this listener. A fork answers such a call with the recorded result, so
+    /// the fork begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -81,7 +81,7 @@ impl ForkedTurn {
 }
 
 /// Returns the call of the turn in `record` whose note is `note`, and the position up to which the
-/// turn's prompt shows the thread; this position is `None` if the note is redacted. Returns `None`
+/// turn's prompt shows the thread. The position is `None` if the note is redacted. Returns `None`
 /// if `record` has no turn with this note.
 fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Position>)> {
     if let Some(turn) = ForkedTurn::of(record) {
@@ -94,7 +94,7 @@ fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Posi
     (note.from.is_core() && note.payload.is_redacted()).then_some((call, None))
 }
 
-/// Returns the listeners that do not run in a fork, because it answers calls to them with the
+/// Returns the listeners that do not run in a fork, because the fork answers calls to them with the
 /// results that the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
@@ -166,10 +166,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the point in the source at which a fork began. [`ForkPoint::find`] returns it if no
-    /// record of the fork itself is a fork point. `records` are the records of the fork. Returns
-    /// `None` if they belong to no fork, if this journal lacks the history of the source, or if the
-    /// turn at which the fork began is redacted.
+    /// Returns the point in the source at which a fork began. [`ForkPoint::find`] returns this
+    /// point if no record of the fork itself is a fork point. `records` are the records of the
+    /// fork. Returns `None` if they belong to no fork, if this journal lacks the history of the
+    /// source, or if the turn at which the fork began is redacted.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -197,9 +197,10 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call contains this point's turn and is answered with its recorded
-    /// result in a fork. If there are several such calls, the innermost counts. Returns `None` if
-    /// there is none, if this point has no turn, or if this point is not at the last of `records`.
+    /// Returns a listener whose call contains this point's turn and is answered with its recorded
+    /// result in a fork. Of several such listeners, returns that of the innermost call. Returns
+    /// `None` if there is none, if this point has no turn, or if this point is not at the last of
+    /// `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -315,9 +316,9 @@ pub(super) struct RecordedFork {
 /// First version of the core whose forks keep allotments, the limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
-/// First version of the core whose forks state, for each bound thread, the call to which it is
-/// bound. A bound thread is cancelled when this call closes. Earlier forks state the call only if
-/// they have opened it again.
+/// First version of the core whose forks always state the call to which a bound thread is bound. A
+/// bound thread is cancelled when this call closes. Earlier forks state the call only if they have
+/// opened it again.
 const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
@@ -455,8 +456,8 @@ fn is_rewritten_and_redacted(message: &Message) -> bool {
     message.from.is_core() && message.payload.is_redacted()
 }
 
-/// Sets the bound of each thread to `None`, except if its bound is a call in `reopened`, which
-/// lists the calls that the fork opens again. The bound is the call whose end cancels the thread.
+/// Removes the bound of each thread, except if it is one of the calls in `reopened`, which the fork
+/// opens again. The bound is the call whose end cancels the thread.
 fn keep_reopened_bounds(threads: &mut [InheritedThread], reopened: &[ReopenedCall]) {
     let is_reopened = |call: &CallId| reopened.iter().any(|own| own.call == *call);
     for thread in threads {
@@ -516,7 +517,7 @@ fn first_request(record: &Record) -> Option<&Message> {
 }
 
 /// Returns the message of `record` at which a fork can begin: `wanted` if the record contains it,
-/// otherwise the last result in the record. Returns `None` if no call ended in the record.
+/// otherwise the last result. Returns `None` if no call ended in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

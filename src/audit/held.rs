@@ -204,8 +204,8 @@ pub fn held_of(
 const TREES_PER_VIEW: usize = 256;
 
 /// Returns the held calls of the trees in `found`, oldest first. Each entry of `found` names a tree
-/// and the position from which it is read. A tree with several entries is read once, from the
-/// lowest of its positions.
+/// and the position from which it is read. If several entries name one tree, reads it once, from
+/// the lowest of these positions.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,
@@ -323,8 +323,8 @@ impl OpenCalls {
         }
     }
 
-    /// Keeps the reason why a held call needs an approval, if `message` is the core's request for
-    /// this approval. Ignores any other message.
+    /// Keeps the reason why a held call needs an approval. Does nothing unless `message` is the
+    /// core's request for this approval.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

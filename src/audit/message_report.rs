@@ -66,8 +66,8 @@ pub struct MessageReport {
     pub holds: Vec<MessageHold>,
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
-    /// People's decisions about the call, in the order of the journal. If there are too many, this
-    /// list leaves out the oldest of the decisions that the organism did not carry out.
+    /// People's decisions about the call, in the order of the journal. A long list leaves out the
+    /// oldest of the decisions that were not carried out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
     /// Number of all decisions, including those that `decisions` leaves out.
@@ -106,8 +106,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate accepted another payload. Either the accepted payload contains the payload of this
-    /// message, or the core made this message from it.
+    /// The gate accepted another payload, which contains the payload of this message, or from which
+    /// the core made this message.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -125,7 +125,7 @@ pub struct RefusalSummary {
 }
 
 /// The messages that one message caused. If there are more than the caller's limit, `messages`
-/// contains only the first and the last of them, one half of the limit each.
+/// contains only the first and the last of them, half of the limit each.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
@@ -331,8 +331,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message belongs to `turn`: it is the `model-turn` note of the turn, or was sent by
-/// the agent that took the turn.
+/// Whether the message belongs to `turn`. This is so if the message is the turn's `model-turn`
+/// note, or was sent by the agent that took the turn.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -439,8 +439,8 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
     Ok(previews)
 }
 
-/// Returns people's decisions about a call, and the number of all such decisions. If there are too
-/// many, leaves out the oldest of the decisions that the organism did not carry out.
+/// Returns people's decisions about a call, and the number of all such decisions. A long list
+/// leaves out the oldest of the decisions that were not carried out.
 fn decisions(
     index: &IndexReader,
     row: &IndexedMessage,

@@ -16,6 +16,7 @@ mod fork_origin;
 mod fork_point;
 mod held;
 mod ledger;
+mod mac_ranges;
 mod message_report;
 mod message_state;
 pub mod past_time;

@@ -41,8 +41,8 @@ pub enum OutsideVerdict {
     /// rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// Copies of checkpoints in the state directory agree with the journal, but none outside it
-    /// does.
+    /// Copies of checkpoints in the state directory agree with the journal. No copy outside this
+    /// directory does.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -99,7 +99,7 @@ pub struct RecordedLoss {
     /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last lost record, which is the last that the journal had acknowledged.
+    /// Position of the last lost record: the last record that the journal had acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Id of the journal that contained the lost records; `None` if the verified journal itself
@@ -108,13 +108,16 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
-/// Records that an operator has accepted although they have no MAC of a pump.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Records that an operator has accepted although no MAC of an available key covered them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AcceptedRecords {
     #[serde(rename = "first")]
     pub first: Position,
     #[serde(rename = "last")]
     pub last: Position,
+    /// Ids of the keys that the MACs over these records name. Empty if no MAC covers the records.
+    #[serde(rename = "keys")]
+    pub keys: Vec<String>,
 }
 
 /// Result of the proof of a journal. The proof ends at the first violation.

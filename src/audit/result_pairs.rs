@@ -7,8 +7,8 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// Two corresponding results of the compared threads. A client got `before` from one thread and
-/// `after` from the other.
+/// Two corresponding results, which clients got from the two compared threads: `before` from one
+/// thread, and `after` from the other.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
     /// Whether `before` and `after` have the same values according to their schema.

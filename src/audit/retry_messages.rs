@@ -31,8 +31,7 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message or, if the message is a retry, one of the messages that it
-/// repeats. `message` is the message that the attempt handled.
+/// One of the attempts that [`earlier_attempts`] returns, with the message that it handled.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -61,7 +60,7 @@ pub fn retry_messages(
 
 /// Returns one page of the requests that [`retry_messages`] returns, from `cursor` on. The page has
 /// fewer than `rows` requests, perhaps none, if the journal no longer has the records of some of
-/// them. More pages may follow nevertheless.
+/// them. Even then, more pages may follow.
 pub fn retry_message_page(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -124,8 +123,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts to handle a message. If the message is a retry, the attempts for the
-/// original message and for the retries before it come first.
+/// Returns the attempts to handle a message. If the message is a retry, first come the attempts to
+/// handle the messages that it repeats, oldest message first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

@@ -29,8 +29,8 @@ pub struct RetrySource {
     /// for a submission without a key, and for one that was refused because its key was in use.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether it is unknown how far a listener handled this call or, if this call is a retry, one
-    /// of the calls that it repeats.
+    /// Whether it is unknown how far a listener handled this call. If this call is a retry, also
+    /// true if this is unknown for one of the calls that it repeats.
     pub is_unknown: bool,
 }
 

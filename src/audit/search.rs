@@ -121,7 +121,8 @@ fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<Searc
     }
 }
 
-/// Whether a payload matches. `None` if the XPath expression exceeds its bounds for this payload.
+/// Whether a payload matches. `None` if the evaluation of the XPath expression exceeds a bound for
+/// this payload.
 fn matches_payload(
     item: &SearchedItem,
     substring: Option<&str>,
@@ -140,7 +141,7 @@ fn matches_payload(
 }
 
 /// Whether an XPath expression is true for a payload. False if the payload is not XML. `None` if
-/// the evaluation exceeds a bound for this payload, because other payloads may still match.
+/// the evaluation exceeds a bound. This is no error, because other payloads may still match.
 fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathError> {
     use XPathError::{TooManyNodes, TooManyOperations, TooMuchText};
 

@@ -23,7 +23,7 @@ pub struct StartingRequest {
 /// itself. Returns `None` if the index lacks the message, or if its chain of causes is too long to
 /// follow.
 ///
-/// `payloads` keeps payloads of requests between calls, because one request may have started the
+/// `payloads` keeps payloads of requests for later calls, because one request may have started the
 /// work of many messages.
 ///
 /// # Errors

@@ -130,10 +130,10 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the totals of the group to which an event belongs. Adds the group if it is new. The
-    /// group has one value for each key of the query. `names` are the event's agent, model,
-    /// listener and rule, and `time` is in microseconds. Returns `None` if the event has no value
-    /// for a key.
+    /// Returns the totals of the group to which an event belongs, and adds the group if it is new.
+    /// A group has one value for each key of the query. `names` are the event's agent, model,
+    /// listener and rule; `time` is in microseconds. Returns `None` if the event lacks a value for
+    /// a key.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,

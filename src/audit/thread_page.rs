@@ -20,7 +20,7 @@ pub struct ThreadPage {
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
     /// Decisions before the page's first message that are in the same record as events of the page.
-    /// The end of the previous page shows them, too.
+    /// The previous page also shows them, at its end.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread of a fork has taken over from the fork's source. `None` if the
     /// thread has taken over none.
@@ -30,8 +30,8 @@ pub struct ThreadPage {
 /// Returns a page of at most `limit` messages, from the message with the `seq` `from_seq` on. If
 /// `from_seq` is `None`, returns the last page. Returns `None` if there is no such thread.
 ///
-/// The page leaves out the charge for a lost model call, a cancelled timer, and a count of `busy`
-/// refusals, unless their record also has a message, refusal, failure or decision of the thread.
+/// Some events are shown only if their record also has a message, refusal, failure or decision of
+/// the thread: the charge for a lost model call, a cancelled timer, and a count of `busy` refusals.
 ///
 /// # Errors
 ///
@@ -96,8 +96,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names, from which the caller finds the thread of the
-/// record. Returns `None` if the input names no call.
+/// Returns the call that the input of a record names, or `None` if the input names none. The thread
+/// of this call is the thread of the record.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

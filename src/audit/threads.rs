@@ -11,6 +11,7 @@ use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
+use crate::system::is_thread_cancelled;
 use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
 use super::ledger::{MessageLedger, ThreadCounts};
@@ -65,8 +66,8 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words. If calls of an open thread wait for people, this is the
-/// kind of decision for which they wait, otherwise the phase of the thread.
+/// Returns the state of a thread in words: its phase or, if calls of an open thread wait for
+/// people, the kind of decision for which they wait.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -119,6 +120,10 @@ impl TreeCalls {
             }
             Fact::Accepted { message, .. } if is_failed_run(message) => {
                 self.failed_runs.extend(message.cause.map(CallId));
+            }
+            Fact::Accepted { message, .. } if is_thread_cancelled(message) => {
+                // A bound thread may end before a call was opened in it.
+                self.ended.entry(message.thread.clone()).or_insert(Closing::Cancelled);
             }
             Fact::CallClosed { call, how } => {
                 // A reply precedes the end of its call in the record.
@@ -204,7 +209,7 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Returns summaries of trees, sorted by the time of the last change, oldest first. If `newest` is
-/// given, returns only that many trees: those that changed last.
+/// given, returns at most this number of trees: those that changed last.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

@@ -47,8 +47,8 @@ pub struct ThreadTimeline {
     /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// The calls that wait for a person, in the thread and its subthreads, even outside the page.
-    /// Left empty by [`super::thread_page`].
+    /// The calls in the thread and its subthreads that wait for a person, even those outside the
+    /// page. [`super::thread_page`] leaves this field empty.
     #[serde(rename = "waiting", serialize_with = "serialize_calls")]
     pub waits: HoldCount,
     /// Number of events before the page in `items`; 0 if the page begins with the first event.
@@ -267,9 +267,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread of those facts of a record that name no thread themselves: the thread
-    /// that the record's input names, or the thread of the call that it names, or else the root
-    /// thread of the tree.
+    /// Returns the thread for those facts of a record that name no thread themselves. It is the
+    /// thread that the record's input names, or the thread of the call that the input names. If the
+    /// input names neither, it is the root thread of the tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -388,7 +388,7 @@ impl TimelineBuilder {
         self.calls.know(call, thread);
     }
 
-    /// Removes the timeline of a thread from this builder and returns it. It has no events of
+    /// Removes the timeline of a thread from this builder and returns it, without events of
     /// subthreads. Returns `None` if the builder lacks the timeline.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
@@ -400,7 +400,7 @@ impl TimelineBuilder {
     }
 
     /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
-    /// timeline if it does not exist, because no record states that the thread was opened.
+    /// timeline if it does not exist: then no record states that the thread was opened.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };

@@ -10,8 +10,9 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that the records of a page are read. They are read again, up to a later
-/// position, if a subthread on the page continues after the last record that was read.
+/// Maximum number of times that the records of a page are read. If a subthread on the page
+/// continues after the last record that was read, the records are read again, up to a later
+/// position.
 const READS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events, as [`super::thread_timeline`] and

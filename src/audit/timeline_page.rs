@@ -115,8 +115,8 @@ impl ThreadTimeline {
     }
 
     /// Keeps the page of the timeline that begins at the message with the `seq` `from_seq`. The
-    /// page has about `limit` events, including those of subthreads: it ends before the first
-    /// message after them, because the next page must begin at a message.
+    /// page has about `limit` events, including those of subthreads. It ends before a message,
+    /// because the next page must begin at one.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);

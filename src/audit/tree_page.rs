@@ -69,8 +69,8 @@ pub struct TreePage {
 
 impl TreePage {
     /// Merges the trees that each partition has from `cursor` on, newest first. Keeps at most
-    /// `limit` trees. Each partition must contribute `limit` + 1 trees if it has so many, because
-    /// the additional tree shows that older trees follow.
+    /// `limit` trees. Each partition must contribute one tree more than `limit`, if it has so many.
+    /// The additional tree shows that older trees follow.
     pub fn merge(
         partitions: impl IntoIterator<Item = (u32, Vec<ListedTree>)>,
         mut cursor: PageCursor,

@@ -21,6 +21,7 @@ use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 use super::checkpoint_copies::{CopyDifference, CopyEvidence};
 use super::fork_point::RecordedFork;
 use super::ledger::MessageLedger;
+use super::mac_ranges::{MacRange, accepted_records, add_mac};
 use super::report::{
     AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
@@ -50,8 +51,8 @@ pub struct VerifyOptions {
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
     /// in `state`, the keys in `copies`, and `known_keys`.
     pub keys: Vec<String>,
-    /// Whether the proof distrusts the copies of checkpoints in `state`, because the owner of the
-    /// key may have rewritten them. They do not count as proof then.
+    /// Whether copies of checkpoints in `state` do not count as proof, because the owner of the key
+    /// may have rewritten them.
     pub distrust_state: bool,
 }
 
@@ -90,7 +91,7 @@ fn ends_early(last: Position, known: &str) -> Error {
 }
 
 /// The way in which records refer to a blob, which is a stored text. If a blob has several uses,
-/// the last of these variants counts.
+/// the one that stands last in this list of variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
@@ -127,6 +128,7 @@ struct JournalProof {
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
+    mac_ranges: Vec<MacRange>,
     blobs: usize,
     /// The blobs to which records refer. The value is the use of the blob, and the position of the
     /// first record that refers to it.
@@ -138,6 +140,9 @@ struct JournalProof {
     available_keys: BTreeSet<String>,
     /// Whether the auditor has named the trusted keys, so that records of the journal can add none.
     is_pinned: bool,
+    /// Error message, if the operating system does not permit this user to read the key of this
+    /// host.
+    denied_key: Option<String>,
     unproved: Vec<String>,
 }
 
@@ -226,13 +231,19 @@ impl JournalProof {
         let directory = options.key_state.as_ref().or(options.state.as_ref());
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {
             Some(Ok(key)) => key,
-            // An auditor may be able to read the checkpoints, but not the private key.
-            Some(Err(Error::Io { source, .. }))
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
+            Some(Err(error)) => {
+                // An auditor may be able to read the checkpoints, but not the private key.
+                let is_denied = matches!(
+                    &error,
+                    Error::Io { source, .. }
+                        if source.kind() == std::io::ErrorKind::PermissionDenied
+                );
+                if !is_denied {
+                    return Err(error);
+                }
+                self.denied_key = Some(error.to_string());
                 None
             }
-            Some(Err(error)) => return Err(error),
             None => None,
         };
 
@@ -269,6 +280,12 @@ impl JournalProof {
 
             self.coverage.take(sealed.hash, sealed.mac, heads);
             self.take(&sealed)?;
+            // Ordering rule: after the record, because the MAC of an action that accepts records
+            // is none of theirs.
+            if let Some(mac) = sealed.mac {
+                let key = (!self.coverage.is_last_wrong()).then(|| mac.key());
+                add_mac(&mut self.mac_ranges, position, key);
+            }
             if let Some(checkpoint) = due.remove(&position) {
                 self.hold_to(checkpoint, heads)?;
             }
@@ -330,8 +347,9 @@ impl JournalProof {
     /// Remembers damage that an operator has accepted with `action`: lost records, redacted
     /// payloads, or records without a valid MAC. Such damage is no violation.
     fn take_action(&mut self, action: &OperatorAction) {
-        let accepted = action.accepted_records();
-        self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
+        if let Some((first, last)) = action.accepted_records() {
+            self.accepted.extend(accepted_records(&self.mac_ranges, first, last));
+        }
         if action.verb != OperatorVerb::Repair {
             return;
         }
@@ -380,10 +398,10 @@ impl JournalProof {
         }
     }
 
-    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records,
-    /// because a pump does not write such records. A journal without any MAC is a violation only if
-    /// `mark` is not 0. `mark` is the position of the last acknowledged record, or 0 if it is
-    /// unknown.
+    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records
+    /// although a MAC covers earlier ones: a pump writes no such records. A journal without any MAC
+    /// is a violation only if `mark` is not 0. `mark` is the position of the last acknowledged
+    /// record, or 0 if it is unknown.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -496,8 +514,9 @@ impl JournalProof {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts. These are the keys that the auditor has named
-    /// or, if there are none, the available keys and those that signed records of the journal add.
+    /// Returns the public keys that the proof trusts. If the auditor has named trusted keys, these
+    /// are the only ones. Otherwise, they are the available keys and the keys that signed records
+    /// of the journal add.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -520,7 +539,11 @@ impl JournalProof {
         if covered < last {
             let count = last.0 - covered.0;
             let first = covered.0 + 1;
-            reasons.push(format!("{count} records, from {first} on, are under no key at hand"));
+            let denied = self.denied_key.take();
+            let denied = denied.map(|denied| format!(" ({denied})")).unwrap_or_default();
+            reasons.push(format!(
+                "{count} records, from {first} on, are under no key at hand{denied}"
+            ));
         }
 
         reasons.append(&mut self.copies.unread);

@@ -52,7 +52,7 @@ pub struct MessageView {
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// Whether the message is in a delivery that waits for the listener's answer. `None` if this is
-    /// unknown, because the view was made only from the records of a tree, which do not state all
+    /// unknown, because the view was made only from the records of a tree. These do not state all
     /// hand-overs to listeners.
     #[serde(skip)]
     pub is_handed_over: Option<bool>,

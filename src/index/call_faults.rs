@@ -70,8 +70,8 @@ fn cut(mut text: String) -> String {
 }
 
 /// Returns the reply in `record` with which a workflow reported the failure of the run `call`.
-/// Returns `None` if the record has no such reply, or if the run is in a subthread: its failure is
-/// a result for the call that opened the subthread.
+/// Returns `None` if the record has no such reply, or if the run is in a subthread, because the
+/// call that opened the subthread then gets the failure as a result.
 pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     let (_, messages) = record.result_of(call)?;
     messages.into_iter().find(|message| {
@@ -81,9 +81,8 @@ pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     })
 }
 
-/// Returns the code and the text of a failed run. The code is, for example, `timeout`. If the reply
-/// has no code, for example because it was redacted, the code is the reply's local name. The text
-/// contains the failed goal and the reason.
+/// Returns the code of a failed run, such as `timeout`, and the text with the failed goal and the
+/// reason. For a reply without a code, such as a redacted one, the code is the reply's local name.
 pub fn run_fault(reply: &Message) -> (String, String) {
     let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
     let value = |name: &str| {

@@ -1,4 +1,4 @@
-//! Finds the periods of calls for one page of a thread: attempts, model calls, and waiting for
+//! Finds the work on calls that one page of a thread shows: attempts, model calls, and waiting for
 //! people.
 
 use crate::clock::Time;
@@ -74,7 +74,7 @@ pub struct TurnWork {
     pub end: Time,
 }
 
-/// A period in the life of a call.
+/// A period of a call with one activity, such as waiting for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkSpan {
     pub kind: WorkKind,
@@ -121,10 +121,10 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that concern a range of a thread's messages: those that a message of the
-    /// range opened, and those in which a message of the range is delivered. Each call contains
-    /// only its work within the range. The range begins at the sequence number `from_seq`. It ends
-    /// before `end_seq`, or with the last message if `end_seq` is `None`.
+    /// Returns the calls that a message of a range opened, and the calls in which a message of the
+    /// range is delivered. Each call contains only its work within the range. The range begins at
+    /// the sequence number `from_seq`, and ends before `end_seq` or, if `end_seq` is `None`, with
+    /// the last message.
     ///
     /// # Errors
     ///

@@ -20,9 +20,9 @@ pub struct CalledPeer {
 /// are from the index's table of names.
 type PeerNumbers = (i64, i64);
 
-/// Counts of the calls in an index, by caller and listener. A later count continues after the last
-/// counted row: the rows of calls are numbered in the order of the journal, and the caller and the
-/// listener of a row never change.
+/// Counts of the calls in an index, by caller and listener. A further count reads only the rows
+/// after the last counted row: new calls get higher numbers, and the caller and the listener of a
+/// row never change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CountedCalls {
     calls: BTreeMap<PeerNumbers, u64>,

@@ -51,16 +51,16 @@ pub struct CallRow {
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
-    /// Whether `all` or `any` of the results and timers that the call waits for must come to end
-    /// its wait. `None` if it waits for no results of other threads and no timers.
+    /// `all` if the call waits for all of its awaited results and timers, `any` if one of them ends
+    /// the wait. `None` if it waits for no results of other threads and no timers.
     pub waits: Option<&'static str>,
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
     /// The code of the error that ended the call, as a number from the index's table of names. For
-    /// an error without a code, the number of the local name of its payload. Also set for a failed
-    /// workflow run that a client began, although its call completed with a reply. `None` if no
-    /// error ended the call.
+    /// an error without a code, the number of the local name of its payload. `None` if no error
+    /// ended the call. Also set for a failed workflow run that a client began, although its call
+    /// completed with a reply.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -120,8 +120,8 @@ impl<'d> CallRows<'d> {
         Ok(())
     }
 
-    /// Ends the open attempt of a call. If `attempt` is set, does nothing unless it is the open
-    /// attempt.
+    /// Ends the open attempt of a call. Does nothing if `attempt` is set and another attempt is
+    /// open.
     pub fn end_delivery(
         &mut self,
         hours: &mut HourRows<'_>,

@@ -41,8 +41,8 @@ pub struct IndexWriter<'d> {
     reads_ahead: bool,
     /// How the full-text table merges its segments; `None` before the first record.
     merges: Option<WordMerges>,
-    /// Whether some merges of the full-text table may still be due. They are left out while the
-    /// index is far behind its journal.
+    /// Whether merges of the full-text table that were left out may still be due. Merges are left
+    /// out while the index is far behind its journal.
     owes_merges: bool,
 }
 
@@ -142,9 +142,9 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets how the full-text table merges its segments while rows are added. While the index is
-    /// far behind its journal, none are merged, because that would be a tenth of the work of
-    /// catching up. Does nothing if this table is not in the database of the index.
+    /// Sets how the full-text table merges its segments while rows are added. No segments are
+    /// merged while the index is far behind its journal, because merging is a tenth of the work of
+    /// catching up. Does nothing if the full-text table is in a separate database.
     fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
         if is_beside && self.merges.replace(merges) != Some(merges) {
@@ -292,8 +292,9 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one:
-/// for a long journal with the records up to `last`, for a short journal without records.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one.
+/// The new index of a long journal has the records up to `last`; that of a short journal has no
+/// records.
 ///
 /// Returns `None` if the build was stopped, because `next` returned `None` or `is_stopped` returned
 /// true.

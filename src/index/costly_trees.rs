@@ -60,9 +60,9 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges of trees in which a query searches for the costliest trees: the trees
-    /// within the time limits of `filter` if these limits select few trees, and otherwise all trees
-    /// with a cost, the costliest first. In the second case, the query can end as soon as it has
+    /// Returns the ranges of trees in which a query searches for the costliest trees. If the time
+    /// limits of `filter` select few trees, the ranges contain these trees. If not, one range
+    /// contains all trees with a cost, the costliest first, so that the query can end once it has
     /// enough matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;

@@ -269,9 +269,9 @@ impl FileState {
     }
 }
 
-/// Metadata of each small index file, such as its size, from the last check that found its
-/// structure sound. While a file has the same metadata, a page of the web view need not check it
-/// again.
+/// Metadata of each small index file, such as its size, from the last check that found the
+/// structure of the file sound. A page of the web view checks a file again only after its metadata
+/// has changed.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
 /// Whether the structure of an index is sound. Checks only small indexes, and only if the file has

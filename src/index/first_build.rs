@@ -110,9 +110,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work` on another OS thread. When `is_stopped` returns true, interrupts the SQL statements
-/// in both databases of the build. The work sorts and merges millions of rows, which may take
-/// longer than the caller can wait.
+/// Runs `work` on another OS thread. The work sorts and merges millions of rows, which may take
+/// longer than the caller can wait. So when `is_stopped` returns true, interrupts the SQL
+/// statements in both databases of the build.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],

@@ -37,7 +37,8 @@ pub struct IndexFold<'d> {
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
     pub(super) words: WordTable,
-    /// Words of those messages and refusals of the present record that are still to be added.
+    /// Words of messages and refusals of the present record. Contains only those that are still to
+    /// be added.
     texts: std::vec::IntoIter<String>,
     /// Number of the newest message or refusal in the index.
     last: i64,
@@ -283,7 +284,7 @@ impl<'d> IndexFold<'d> {
         let sender = self.names.number(message.from.as_str())?;
         let recipient = self.names.number(message.to.as_str())?;
         let name = self.names.payload(&message.name)?;
-        self.threads.add(thread, record, |sums| sums.messages += 1)?;
+        self.threads.count_message(thread, record, message)?;
         self.threads.add_name(thread, TreeNameRole::Payload, name)?;
 
         if let Some(opening) = opening {
@@ -550,8 +551,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call `id` failed in `record`. If so, the index counts this failure and
-/// the end of the call as one failure.
+/// Whether an attempt of the call `id` failed in `record`. If so, the failed attempt and the end of
+/// the call count as one failure in the index.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

@@ -78,8 +78,8 @@ pub fn follow(
 }
 
 /// Opens or builds the index at `path`, and brings it up to each position that `next` returns. Ends
-/// when `next` returns `None`, when `is_stopped` stops a build, or when the index file is unusable,
-/// for example because it was deleted.
+/// when `next` returns `None`, or when `is_stopped` stops the building of an index. Also ends when
+/// the index file is unusable, for example because it was deleted.
 fn write_session(
     path: &Path,
     journal: &JournalReader,
@@ -162,9 +162,9 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: few
-    /// records are missing then, and reading them takes less time than writing their rows, so a
-    /// queue would only take memory.
+    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: a queue
+    /// would only take memory, because few records are missing, and reading them takes less time
+    /// than writing their rows.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }

@@ -172,8 +172,8 @@ impl<'d> HourRows<'d> {
     }
 
     /// Adds `count` refusals to the totals of the hour that contains `time`. `n` is the row number
-    /// of a single refusal. It is `None` if the record states only the number of refusals, because
-    /// these have no rows.
+    /// of a single refusal; `None` if the record states only a number of refusals, which have no
+    /// rows.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {

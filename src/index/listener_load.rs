@@ -11,12 +11,11 @@ use super::{Error, IndexReader};
 /// open and has an undelivered message. It waits neither for a person nor for another open call.
 ///
 /// If the call waits for threads beneath it or for timers, the undelivered message must be the
-/// result of such a thread or a fired timer. If it waits for all of them, no call beneath its
-/// thread may be open.
+/// result of such a thread or a fired timer. If it waits for all of these threads and timers, no
+/// call beneath its thread may be open. The index does not store timers, so the condition may then
+/// hold before one of the timers has fired.
 ///
-/// Only the newest 1,000 messages of the thread are searched for an undelivered message. The index
-/// does not store timers. So for a call that waits for all of several results, the condition may
-/// hold before one of its timers has fired.
+/// Only the newest 1,000 messages of the thread are searched for an undelivered message.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \

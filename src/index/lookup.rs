@@ -278,9 +278,9 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the earliest call in the chain of causes of the message `of`, usually the request of
-    /// a client. The chain includes `of` itself. Returns `None` if the chain has no call, if the
-    /// index does not have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest call in the chain of causes that leads to the message `of`, usually the
+    /// request of a client. The chain includes `of` itself. Returns `None` if the chain has no call
+    /// or [`limits::CAUSES_MAX`] causes or more, or if the index does not have the message.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
@@ -322,8 +322,8 @@ impl IndexReader {
     }
 
     /// Returns the messages that the message `of` caused, and the number of all such messages. If
-    /// there are more than `limit`, returns only the first `limit / 2` and the last `limit / 2` of
-    /// them.
+    /// there are more than `limit`, returns only the first and the last of them, `limit` messages
+    /// in total.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -430,11 +430,11 @@ impl IndexReader {
         })
     }
 
-    /// Returns people's decisions about a message, and the number of all of them. Each decision has
-    /// its position, and whether the organism carried it out.
+    /// Returns people's decisions about a message, in the order of the journal, and the number of
+    /// all decisions. Each decision has its position, and whether the organism carried it out.
     ///
-    /// The list is in the order of the journal. It contains at most [`limits::MESSAGE_ROWS_MAX`]
-    /// decisions: the oldest that the organism did not carry out are left out first.
+    /// Returns at most [`limits::MESSAGE_ROWS_MAX`] decisions. First leaves out decisions that were
+    /// not carried out, beginning with the oldest.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let made = "FROM action_row WHERE message = ?1 \
@@ -450,9 +450,9 @@ impl IndexReader {
         Ok((decisions, count.first().copied().unwrap_or_default()))
     }
 
-    /// Returns the positions of the records with refused payloads of the call that the message `of`
-    /// opened, at most [`limits::MESSAGE_ROWS_MAX`]. The second value is the number of all these
-    /// refusals.
+    /// Returns the positions of the first [`limits::MESSAGE_ROWS_MAX`] records with refused
+    /// payloads of the call that the message `of` opened. The second value is the number of all
+    /// refused payloads of this call.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";
@@ -489,7 +489,7 @@ impl IndexReader {
 }
 
 /// Converts a number that a person may choose, such as a limit, to a parameter of SQL. A number
-/// that is too large for SQLite becomes the largest one that SQLite has.
+/// that is too large for SQLite becomes the largest number that SQLite supports.
 pub(super) fn sql_number(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

@@ -111,8 +111,8 @@ pub enum Error {
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
-    /// A text that a person entered is wrong: the SQL statement, the words, or a number. Or the SQL
-    /// statement is not permitted.
+    /// A person entered a wrong SQL statement, a wrong search text or a wrong number, or an SQL
+    /// statement that is not permitted.
     #[error("{detail}")]
     Query { detail: String },
     /// The SQL statement that a person entered took too long.

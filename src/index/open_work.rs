@@ -52,8 +52,9 @@ impl OpenWorkCounts {
 }
 
 impl IndexReader {
-    /// Counts the open calls that `filter` selects, up to `most`. Reads only open calls. For a
-    /// filter by thread, also reads the ended calls of threads with open calls.
+    /// Counts the open calls that `filter` selects, up to `most`. For a filter by thread, also
+    /// reads the ended calls of threads with open calls. For any other filter, reads only open
+    /// calls.
     pub fn open_work(&self, filter: &WorkFilter, most: u64) -> Result<OpenWorkCounts, Error> {
         let call = format!(
             "SELECT r.id, EXISTS (SELECT 1 FROM hold_row h INDEXED BY hold_open \

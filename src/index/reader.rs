@@ -119,9 +119,9 @@ impl ReaderSource {
 /// Answers a query from the index of the journal in `data`. First brings the index up to date, or
 /// rebuilds a damaged index.
 ///
-/// If another process writes the index, waits until the index is complete, and then answers from
-/// the records that it has. Waits at most [`limits::INDEX_NEAR_WAIT`] if the index lacks few
-/// records, and at most [`limits::INDEX_WAIT`] if it lacks many.
+/// If another process writes the index, waits until the index is complete: at most
+/// [`limits::INDEX_NEAR_WAIT`] if it lacks few records, and at most [`limits::INDEX_WAIT`] if it
+/// lacks many. Then answers from the records that the index has.
 ///
 /// # Errors
 ///
@@ -159,9 +159,13 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Opens the index if it is complete or lacks few records. Opens any index if another process
-/// writes it, or if this process may not write in its directory. Otherwise, returns `None`; the
-/// caller must then make or update the index.
+/// Opens the index in each of these cases:
+///
+/// - The index is complete or lacks few records.
+/// - Another process writes the index.
+/// - This process may not write in the directory of the index.
+///
+/// Returns `None` in any other case. The caller must then make or update the index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),

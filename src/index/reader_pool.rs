@@ -61,9 +61,9 @@ impl IndexReaderPool {
     }
 }
 
-/// Prepares a reader for another query. Waits for another process that is completing the index.
-/// Returns false if the caller must open a new reader: the files were replaced, or the index is
-/// incomplete and no other process is writing it.
+/// Prepares a reader for another query. Waits while another process completes the index. Returns
+/// false if the caller must open a new reader, because the files were replaced, or because the
+/// index is incomplete and no other process is writing it.
 fn renew(reader: &mut IndexReader) -> bool {
     if !reader.has_present_files() || file::is_rebuild_requested(&reader.path) {
         return false;

@@ -12,8 +12,8 @@ use super::words::{add_payload_words, add_words};
 /// A record with the words of its messages and refusals.
 pub struct WordedRecord {
     pub sealed: HashedRecord,
-    /// Words of each accepted message and of each refusal, in the order of the record's facts. They
-    /// lack the special word for the tree, which the index adds to each text.
+    /// Words of each accepted message and of each refusal, in the order of the record's facts. The
+    /// special word for the tree, which the index adds to each text, is not among them.
     pub texts: Vec<String>,
 }
 

@@ -44,12 +44,12 @@ pub struct RetryFilter {
 
 /// The place in the list of candidates at which a page begins. The list contains only requests that
 /// were on record when its first page was read. So a command that retries page after page never
-/// meets the messages that it has sent itself.
+/// retries a request that it has sent itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryCursor {
     /// Number of the last candidate of the page before; zero for the first page.
     after: i64,
-    /// Last record with a candidate.
+    /// Last record of the journal when the first page was read.
     last: Position,
 }
 

@@ -202,9 +202,8 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query alone can limit the search to the thread that the filter names.
-    /// True if the filter has words, and names no thread or a root thread: the full-text query can
-    /// select the tree of a root thread.
+    /// Whether the filter has words, and names no thread or a root thread. The full-text query
+    /// alone can then limit the search, because it can select the tree of a root thread.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -226,11 +225,12 @@ impl SearchQuery {
 }
 
 impl IndexReader {
-    /// Returns the filter for a search in which a person may have entered an id instead of words.
-    /// If the words of `filter` are the id of a message that meets the other conditions, the result
-    /// selects this message. If they are the id of a thread on record, and `filter` names no
-    /// thread, the result selects this thread. Otherwise, returns `filter` unchanged, because texts
-    /// may contain the words.
+    /// Returns the filter for a search in which a person may have entered an id instead of words:
+    ///
+    /// - The words are the id of a message that meets the other conditions: selects this message.
+    /// - The words are the id of a thread on record, and `filter` names no thread: selects this
+    ///   thread.
+    /// - Any other words: returns `filter` unchanged.
     pub fn resolve_id(&self, filter: &SearchFilter) -> Result<SearchFilter, Error> {
         let words = filter.words.trim();
         let mut resolved = SearchFilter { words: String::new(), ..filter.clone() };
@@ -462,8 +462,8 @@ impl IndexReader {
     }
 }
 
-/// Parses a message id. Returns `None` for an id without hyphens, because such digits may also be a
-/// word, such as a digest.
+/// Parses a message id with hyphens. Returns `None` for an id without hyphens, because a word, such
+/// as a digest, may look the same.
 fn hyphenated_id(words: &str) -> Option<MessageId> {
     words.parse().ok().filter(|_| words.len() == uuid::fmt::Hyphenated::LENGTH)
 }

@@ -13,9 +13,9 @@ impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
     /// order of the shares.
     ///
-    /// This reader reads the first, small share, and measures the time. If it exceeds `patience`
-    /// and many items are left, several OS threads read the rest at once, each with a reader of its
-    /// own. Otherwise, this reader reads the rest too, because opening further readers would take
+    /// This reader reads the first, small share. If that takes longer than `patience`, and many
+    /// items are left, several OS threads read the rest at once, each with a reader of its own.
+    /// Otherwise, this reader reads the rest too, because opening further readers would take
     /// longer.
     ///
     /// # Errors

@@ -168,14 +168,14 @@ impl IndexReader {
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
-    /// openings of subthreads. The second value states whether there are more of them than fit on a
-    /// page.
+    /// Returns the positions of a thread's records that contain refusals, errors, decisions or
+    /// openings of subthreads. The second value states whether a page cannot hold all of these
+    /// records.
     ///
     /// The search covers refusals with numbers from `span[0]` to `span[1]`, and other events with
-    /// positions from `span[2]` to `span[3]`. If `is_organism` is true, the thread is the
-    /// organism's own. Then the result also includes counts of `busy` refusals, and refusals of
-    /// payloads for threads that do not exist.
+    /// positions from `span[2]` to `span[3]`. For the organism's own thread (`is_organism`), the
+    /// result also includes counts of `busy` refusals, and refusals of payloads for threads that do
+    /// not exist.
     fn positions_between(
         &self,
         thread: i64,

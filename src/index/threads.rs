@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
+use crate::envelope::Message;
 use crate::ids::ThreadId;
 use crate::limits;
+use crate::system::is_thread_cancelled;
 use crate::thread::{Closing, Record};
 
 /// Totals of a thread, or of a tree, such as its messages, its tokens and its cost.
@@ -260,6 +262,26 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
+    /// Counts a message in the row of its thread. If the message states that the thread was
+    /// cancelled before a call was opened in it, stores this end of the thread.
+    pub fn count_message(
+        &mut self,
+        n: i64,
+        record: &Record,
+        message: &Message,
+    ) -> rusqlite::Result<()> {
+        self.add(n, record, |sums| sums.messages += 1)?;
+        if !is_thread_cancelled(message) {
+            return Ok(());
+        }
+
+        let thread = self.thread(n)?;
+        if thread.is_some_and(|thread| thread.first.is_none() && thread.ended.is_none()) {
+            self.end(n, Closing::Cancelled, record)?;
+        }
+        Ok(())
+    }
+
     /// Returns the number of the tree that contains the thread with the number `n`; `None` if the
     /// index has no such thread.
     pub fn tree_of(&mut self, n: i64) -> rusqlite::Result<Option<i64>> {
@@ -306,7 +328,8 @@ impl<'d> ThreadRows<'d> {
     }
 
     /// Stores the end of a call in the row of the thread `n`, to which the call belongs. Must be
-    /// called only for a call that was opened by a client or by another thread.
+    /// called only for a call that was opened by a client or by another thread, or for a thread that
+    /// was cancelled without a call.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

@@ -76,8 +76,9 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))
     }
 
-    /// Returns the position of the first model turn with a known price: in the thread or, if it has
-    /// no such turn, in the threads beneath it. Returns `None` if these have none either.
+    /// Returns the position of the first model turn with a known price. Searches the threads
+    /// beneath the thread only if the thread itself has no such turn. Returns `None` if none of
+    /// them has one.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \

@@ -41,7 +41,7 @@ pub struct TreeFilter {
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
     /// Words of a search. The tree must have at least one message that contains all of them. A text
-    /// without a word requires nothing, so callers pass the words of a person to
+    /// without a word sets no condition, so callers pass the words of a person to
     /// [`check_words`](super::check_words) first.
     pub words: String,
     /// Whether to leave out the organism's own thread.
@@ -80,7 +80,7 @@ pub struct ListedTree {
     /// How much of the tree's open work is paused. `None` if nothing is paused, or if the tree has
     /// no open work.
     pub pause: Option<PausedPart>,
-    /// The name of the fault and its details, shortened, of the root thread's last failure.
+    /// Reason of the root thread's last failure, shortened: the name of the fault, and its details.
     /// Considers only failed calls that were opened by a client or by another thread. `None` unless
     /// the status is `failed`.
     pub fault: Option<String>,
@@ -212,9 +212,9 @@ impl IndexReader {
     /// Selects trees by `conditions`, the newest first. `indexed` is empty, or an `INDEXED BY`
     /// clause that names the SQLite index to use.
     ///
-    /// If `sign` is empty, SQLite may read all trees in the order of their last records. If `sign`
-    /// is `+`, which stands before the column of the sort, SQLite first collects the selected trees
-    /// and then sorts them.
+    /// `sign` stands before the column by which the trees are sorted. If it is empty, SQLite may
+    /// read all trees in the order of their last records. If it is `+`, SQLite first collects the
+    /// selected trees and then sorts them.
     fn select_trees(
         &self,
         indexed: &str,

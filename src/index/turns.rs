@@ -34,7 +34,7 @@ impl<'t> NoteValues<'t> {
         }
     }
 
-    /// Returns the attributes of a redacted note, as far as the rest of the record states them: the
+    /// Returns the attributes of a redacted note that the rest of the record still states: the
     /// agent, the call, and the tokens and the cost that were charged.
     fn of_redacted(record: &Record, note: &Message) -> Self {
         let agent = note.to.to_string();

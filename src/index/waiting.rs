@@ -134,9 +134,9 @@ impl IndexReader {
     }
 
     /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
-    /// in the order in which they were opened. Continues beyond `most` while the next calls began
-    /// to wait at the same time as the last of these. The second value is the number of all calls
-    /// that wait for such a decision.
+    /// in the order in which they were opened. Adds the calls that directly follow and began to
+    /// wait at the same time as the last of the first `most`. The second value is the number of all
+    /// calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

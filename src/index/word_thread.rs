@@ -1,9 +1,9 @@
 //! The full-text table that receives the words of messages. It is usually in the database of the
 //! index.
 //!
-//! During a first build, the table is in a separate database, and an OS thread of its own writes
-//! the words. Writing words takes a third of the time of a build, and no other row depends on
-//! words, so the builder makes the other rows meanwhile.
+//! During a first build, the table is in a separate database, and another OS thread writes the
+//! words. This takes a third of the time of a build. No other row depends on words, so the builder
+//! makes the other rows meanwhile.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

@@ -276,8 +276,9 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
 }
 
 /// Adds the search term for `run`, a run of characters in a script without spaces. A message
-/// matches if the groups of three neighbouring characters of the run follow each other in it. For a
-/// shorter run, a message matches if it contains a group that begins with the run.
+/// matches if it contains all groups of three neighbouring characters of the run, one after
+/// another. For a run of one or two characters, a message matches if it contains a group that
+/// begins with the run.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

@@ -101,7 +101,7 @@ impl ProofProgress {
     }
 
     /// Returns the error with which the background verification has failed. Returns `None` if it
-    /// has not failed, or if an earlier call has returned the error.
+    /// has not failed, or if the error was already returned once.
     pub(super) fn take_failure(&self) -> Option<Error> {
         // Lock: held only to take the value, once for each append.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -139,10 +139,10 @@ pub(super) struct ProofClaim {
     /// The marks that the journal has outside its file, such as checkpoints. They were read before
     /// the pump changed any of them at its start.
     pub known: ExternalMarks,
-    /// Records with blanked payloads, and records whose redaction operators accepted. An operator
-    /// may have accepted a redaction in a record after the snapshot.
+    /// Records with blanked payloads, and records whose redaction operators accepted, possibly in
+    /// an action after the snapshot.
     pub redactions: RedactedRecords,
-    /// Losses of records. Operators have accepted each loss in an action that the journal records.
+    /// Losses of records that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,
 }
 

@@ -1,11 +1,11 @@
-//! Copies of a journal's checkpoints, in a directory that the config names. It is neither the data
-//! directory, which contains the journal, nor the state directory, which contains the signing key.
-//! So if a program rewrites a record of the journal, the copies contradict the new record, even if
-//! the program can use the signing key.
+//! Copies of a journal's checkpoints, in a directory that the config names. This directory is
+//! neither the data directory, which contains the journal, nor the state directory, which contains
+//! the signing key. So if a program rewrites a record of the journal, the copies contradict the new
+//! record, even if the program can use the signing key.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
-//! while. This does not stop or delay a pump: a separate OS thread writes the copies, and tries
-//! again later if it could not write some of them.
+//! while. This does not stop or delay a pump: a separate OS thread writes the copies, and repeats
+//! failed writes later.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -46,11 +46,11 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. It does not cover the new records of the commit
-    /// that appends it.
+    /// Signs a checkpoint over all durable records. The new records of the commit that appends the
+    /// checkpoint are not covered.
     ///
-    /// The retry of a commit gets the checkpoint of the first attempt, even if the background
-    /// verification has passed meanwhile. A stream recognizes a retry only by equal bytes.
+    /// The retry of a commit gets the same checkpoint as the first attempt, even if the background
+    /// verification has passed meanwhile, because a stream recognizes a retry only by equal bytes.
     pub fn sign(&mut self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

@@ -14,9 +14,9 @@ use super::Error;
 const WATERMARK: &str = "watermark";
 
 /// The last acknowledged record of a journal, noted in a file outside the journal. The file reveals
-/// the loss of records after an older copy has replaced the journal. It is written after the
-/// record's commit is durable, and is not synced. So after a power cut, it may name an earlier
-/// record than the last acknowledged one, but never a later one.
+/// the loss of records if an older copy replaces the journal. It is written after the record's
+/// commit is durable, but is not synced. So after a power cut, it may name an earlier record than
+/// the last acknowledged one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,

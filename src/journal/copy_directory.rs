@@ -16,9 +16,10 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Adds `line`, the next checkpoint in the journal, to the list if its Merkle root is that of
-    /// `heads`, the last records of all trees at its position. But if `line` already has a copy,
-    /// empties the list, because only checkpoints after the last copied one need a copy.
+    /// Processes `line`, the next checkpoint in the journal. If `line` already has a copy, empties
+    /// the list, because only checkpoints after the last copied one need a copy. If not, adds
+    /// `line` to the list, but only if its Merkle root is that of `heads`, the last records of all
+    /// trees at its position.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();

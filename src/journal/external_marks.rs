@@ -64,7 +64,7 @@ pub(super) struct ExternalMarks {
     /// Copied checkpoints that cover lost records. A recorded action of an operator accepts this
     /// loss.
     pub forgiven: Vec<Checkpoint>,
-    /// Losses of records. Operators have accepted each loss in an action that the journal records.
+    /// Losses of records that operators accepted in recorded actions.
     losses: Vec<AcceptedLoss>,
     /// The error for the first record that contradicts the watermark or the latest checkpoint in
     /// the state directory. `None` if no such record was found.
@@ -72,10 +72,10 @@ pub(super) struct ExternalMarks {
 }
 
 impl ExternalMarks {
-    /// Reads the marks outside the file of `journal` that show which records it had: the watermark,
-    /// the latest checkpoint, and the copied checkpoints. `data` contains the journal's file,
-    /// `state` contains the marks of this host, and `copies` contains the copied checkpoints. If
-    /// these cannot be read, logs the reason and continues without them.
+    /// Reads the marks that show which records `journal` had: the watermark and the latest
+    /// checkpoint from `state`, and the copied checkpoints from `copies`. `data` contains the
+    /// journal's file. If the copied checkpoints cannot be read, logs the reason and continues
+    /// without them.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -114,14 +114,13 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds `later`, further losses of records that operators accepted. The actions that accept
-    /// them may follow the snapshot.
+    /// Adds `later`, losses of records that operators accepted, possibly in actions after the
+    /// snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
 
-    /// Returns the losses of records. Operators have accepted each loss in an action that the
-    /// journal records.
+    /// Returns the losses of records that operators accepted in recorded actions.
     pub fn losses(&self) -> &[AcceptedLoss] {
         &self.losses
     }
@@ -137,8 +136,8 @@ impl ExternalMarks {
     }
 
     /// Returns an error if the watermark or a checkpoint names a record after `last`, the last
-    /// record of the journal: the journal then lacks records. Also returns an error if the journal
-    /// has replaced another journal with acknowledged records.
+    /// record of the journal, because the journal then lacks records. Also returns an error if the
+    /// journal has replaced another journal with acknowledged records.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -267,15 +266,16 @@ impl ExternalMarks {
         }
     }
 
-    /// Gives up the records after `last`, the last record of the journal, and returns this loss.
+    /// Gives up the lost records after `last`, where the journal now ends, and returns this loss.
     /// Must be called only if an operator accepts the loss.
     ///
     /// Removes the watermark and the latest checkpoint from memory if they name lost records. The
-    /// latest checkpoint is replaced by the last one of `outside`, the checkpoints in the state
-    /// directory, that names no lost record.
+    /// latest checkpoint is replaced by the last checkpoint of `outside` that names no lost record.
+    /// `outside` contains the checkpoints in the state directory.
     ///
-    /// The returned loss names the removed marks. If only `inside`, the last checkpoint in the
-    /// journal's file, names lost records, it names `inside` as the lost checkpoint.
+    /// The returned loss names the removed marks. If the latest checkpoint was not removed, but
+    /// `inside`, the last checkpoint in the journal's file, names a lost record, the loss names
+    /// `inside` as the lost checkpoint.
     pub fn give_up(
         &mut self,
         last: Position,

@@ -71,8 +71,8 @@ struct AbsentHeads {
     /// The working file; `None` until a head is stored in it. Most organisms never need this file.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
-    /// position of the tree's last record at the time of the use. An entry no longer counts once
-    /// the tree has a later record, because this record adds a new entry.
+    /// position of the tree's last record at the time of the use. A later record of the tree adds a
+    /// new entry, and the older entry then no longer counts.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
     /// Number of entries in `used` at which the least recently used heads leave memory.
@@ -83,11 +83,11 @@ struct AbsentHeads {
 /// gets a record, and when the head is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of latest uses whose heads stay in memory. The number of these heads may be smaller,
-    /// because several uses may concern one head.
+    /// Number of latest uses whose heads stay in memory. These may be fewer heads than uses,
+    /// because a head may be used several times.
     kept: usize,
-    /// Number of further uses that are collected before heads leave memory. After `kept` + `batch`
-    /// uses, all heads without a use among the latest `kept` uses leave memory together.
+    /// Number of further uses after which heads leave memory. After `kept` + `batch` uses, all
+    /// heads without a use among the latest `kept` uses leave memory together.
     batch: usize,
 }
 

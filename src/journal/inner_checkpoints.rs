@@ -23,7 +23,7 @@ impl InnerCheckpoints {
     }
 
     /// Returns the checkpoint at `position`; `None` if the journal has none there. Returns an error
-    /// if its signature is false, or if its Merkle root differs from that of `heads`, the last
+    /// if the checkpoint has a false signature, or another Merkle root than `heads`, the last
     /// records of all trees at that position.
     pub fn agreed(
         &mut self,

@@ -33,8 +33,8 @@ pub struct OperatorAcceptance {
     pub without_mac: bool,
     /// Accepts that acknowledged records are missing at the end of the journal.
     pub loss: bool,
-    /// Accepts that MACs are missing or made with another key. The records without a right MAC then
-    /// count as not proved.
+    /// Accepts that MACs are missing or made with another key. Records that no right MAC covers
+    /// then count as not proved.
     pub key: bool,
     /// Accepts that payloads were blanked.
     pub redaction: bool,
@@ -132,8 +132,9 @@ impl ProvedFile {
 
     /// Compares two checkpoints from outside with those in the journal's file: the last checkpoint
     /// of the state directory, and the last copied checkpoint. Refuses the journal if its file has
-    /// a different checkpoint at the same position. If the file has no checkpoint there, refuses
-    /// the journal unless an operator accepts a loss. The repair then restores the checkpoint.
+    /// a different checkpoint at the position of one of them. If the file has no checkpoint there,
+    /// refuses the journal unless an operator accepts a loss; the repair then restores the
+    /// checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());

@@ -97,8 +97,8 @@ impl FromStr for LogMark {
 /// together, or none of them.
 pub trait Log: fmt::Debug + Send {
     /// Whether the log has a projection, which readers use instead of the log. If so, an append may
-    /// fail after it has written to the log but not to the projection. Readers then do not see the
-    /// group yet.
+    /// write to the log and then fail to write to the projection. Readers then do not see the group
+    /// yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].

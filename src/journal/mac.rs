@@ -320,15 +320,21 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns the first record with a wrong MAC of this host's key in the last run of such
-    /// records. A right MAC of this key ends a run. Returns `None` if no MAC of this key is wrong.
+    /// Whether the last MAC that was read is made with this host's key and is wrong.
+    pub fn is_last_wrong(&self) -> bool {
+        let own = self.key.as_ref().map(MacKey::id);
+        self.last.is_some_and(|(at, mac)| Some(mac.key()) == own && self.covered != at)
+    }
+
+    /// Returns the first record of the last run of wrong MACs of this host's key. A right MAC of
+    /// this key ends a run. Returns `None` if no MAC of this key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first record of a journal's unproved end: its last records, if no MAC proves
-    /// that a pump wrote them. Returns `None` if every record is proved. `last` is the last record
-    /// of the journal.
+    /// Returns the first record of a journal's unproved end: the last records, for which no MAC
+    /// proves that a pump wrote them. Returns `None` if every record is proved. `last` is the last
+    /// record of the journal.
     ///
     /// Usually, the unproved end begins after the last MAC. If the last MAC of this host's key is
     /// wrong, the end begins after the last record that a right MAC of this key covers. In a

@@ -23,8 +23,8 @@ pub struct MerkleChunks {
 #[derive(Debug, Default, Clone)]
 struct MerkleChunk {
     tree: MerkleTree,
-    /// Number of calls of [`MerkleChunks::hold`] for this chunk that are not yet matched by a call
-    /// of [`MerkleChunks::release`].
+    /// Number of calls of [`MerkleChunks::hold`] for this chunk without a matching call of
+    /// [`MerkleChunks::release`] so far.
     holders: usize,
     /// Whether a leaf of this chunk changed since the last call of [`MerkleChunks::stored`].
     is_changed: bool,

@@ -58,8 +58,8 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. A pump that opens a journal with a format
-/// older than [`FORMAT`] for writing changes the journal to [`FORMAT`].
+/// The oldest journal format that this program reads. If a pump opens a journal of an older format
+/// than [`FORMAT`] for writing, the pump changes the journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
 /// The writing end of a journal. It has one owner, which runs on an OS thread of its own, because
@@ -82,13 +82,13 @@ pub trait Journal: Send {
     }
 
     /// Makes all of `records` durable, or none of them, and returns their hashes. Sets `position`,
-    /// `previous` and `previous_hash` of each record. A `position` that is already set must be the
-    /// one that the journal expects.
+    /// `previous` and `previous_hash` of each record. If a `position` is already set, it must be
+    /// the one that the journal expects.
     ///
     /// After [`Error::Full`], [`Error::Unavailable`] and [`Error::Denied`], the caller must retry
     /// with the same records or stop using the journal. After [`Error::PositionMismatch`], nothing
-    /// was appended. After any other error, the journal accepts no more records, and only reopening
-    /// it shows whether the records are durable.
+    /// was appended. After any other error, the journal accepts no more records, and the caller
+    /// must reopen it to learn whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
     /// Makes the records of the last [`Journal::write`] readable, unless that call already made
@@ -99,8 +99,9 @@ pub trait Journal: Send {
         Ok(())
     }
 
-    /// Verifies that no other pump has taken over the journal. An embedded journal has nothing to
-    /// verify: a process holds the journal's lock as long as it lives, even while it is frozen.
+    /// Verifies that no other pump has taken over the journal. Verifies nothing for an embedded
+    /// journal: its process holds the journal's lock as long as the process lives, even while it is
+    /// frozen.
     fn verify_lead(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -200,7 +201,7 @@ pub enum Error {
     /// must retry with the same records.
     #[error("the journal's server is unavailable: {detail}")]
     Unavailable { detail: String },
-    /// A permission is missing; retrying does not help.
+    /// The NATS servers deny a permission. A retry does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
     /// The path or stream holds another journal, or another kind of data.

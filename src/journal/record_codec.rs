@@ -38,8 +38,8 @@ pub struct EncodedRow<'r> {
 
 impl RecordBatch {
     /// Gives the records the positions that follow the last record of `heads`, links each record to
-    /// the previous one of its tree, and encodes it. Does not change `heads`. The heads of these
-    /// records' trees must be in memory.
+    /// the previous one of its tree, and encodes the records. Does not change `heads`. The heads of
+    /// these records' trees must be in memory.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;

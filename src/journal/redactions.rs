@@ -23,8 +23,8 @@ pub struct RedactedRecords {
 }
 
 impl RedactedRecords {
-    /// Reads the next record. Adds the record if one of its payloads is blanked. If it is an action
-    /// in which an operator accepts redactions, adds these redactions as accepted.
+    /// Reads the next record. Adds the record if one of its payloads is blanked. If the record is
+    /// an action in which an operator accepts redactions, adds these redactions as accepted.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
@@ -47,16 +47,16 @@ impl RedactedRecords {
     }
 
     /// Refuses a journal with a blanked payload, unless an operator accepted the redaction in a
-    /// recorded action. Refuses nothing if `accept` accepts damage of any kind, so that an operator
-    /// can first accept other damage of the journal.
+    /// recorded action. If `accept` accepts damage of any kind, refuses nothing, so that the
+    /// operator can first accept the other damage of the journal.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
 /// Refuses a journal with blanked payloads that no recorded action accepts. `first` is the first
-/// record with such a payload; `None` if there is none. Refuses nothing if an operator accepts
-/// damage of any kind now, so that the operator can first accept the other damage of the journal.
+/// record with such a payload; `None` if there is none. If an operator accepts damage of any kind
+/// now, refuses nothing, so that the operator can first accept the other damage of the journal.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -32,9 +32,8 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action; `None` without a checkpoint
-    /// there. A later checkpoint does not count, because another pump may have made it. A pump with
-    /// an unknown key could record the action, and the checkpoint of that other pump would seem to
-    /// confirm it.
+    /// there. A later checkpoint does not count: a pump with an unknown key could record the
+    /// action, and a later checkpoint of another pump would seem to confirm it.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

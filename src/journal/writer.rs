@@ -89,6 +89,9 @@ impl<L: Log> JournalWriter<L> {
     /// Closes the journal as [`Journal::close`] does.
     pub fn close(mut self, now: Time) -> Result<(), Error> {
         self.usable()?;
+        if !L::HAS_PROJECTION {
+            self.file.require_in_place(self.heads.last())?;
+        }
         self.checkpoint(now, true)?;
         self.let_go()
     }
@@ -134,11 +137,15 @@ impl<L: Log> JournalWriter<L> {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
         failpoint("before-append");
         self.signer.checked_at.get_or_insert(now);
+        let is_due = self.signer.is_due(self.heads.last(), now);
+        if is_due {
+            self.verify_file(now)?;
+        }
+
         self.recall_heads(records).map_err(|error| self.stop(error))?;
         let mut rows = std::mem::take(&mut self.rows);
         rows.stamp(&self.heads, records)?;
         let mac = self.sealer.seal(&mut self.heads, records, &rows);
-        let is_due = self.signer.is_due(self.heads.last(), now);
         let checkpoint = is_due.then(|| self.signer.sign(&mut self.heads, now));
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
     }
@@ -200,8 +207,8 @@ impl<L: Log> JournalWriter<L> {
 
     /// Signs and appends a checkpoint if one is due, and returns true if a checkpoint was appended.
     /// With `is_last`, a checkpoint is also due if the previous one does not cover all records. If
-    /// the log is full or unreachable, returns false. The records stay durable, and the checkpoint
-    /// follows later.
+    /// the log is full or unreachable, returns false: the records stay durable, and a later call
+    /// appends the checkpoint.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let mut appended = self.append_owed();
         if appended.is_ok() {
@@ -229,7 +236,7 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Logs why no checkpoint could be written, unless the previous attempt failed for the same
-    /// reason. So an outage with many attempts leads to few log lines.
+    /// reason. So many attempts during one outage lead to few log lines.
     fn log_put_off(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.put_off.as_ref() != Some(&reason) {
@@ -263,7 +270,7 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Appends a group to the log, and then to the log's projection. If the disk has no room for
-    /// the projection, the caller must retry. The retry finds the group in the log.
+    /// the projection, the caller must retry. The retry then finds the group already in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;
@@ -302,6 +309,16 @@ impl<L: Log> JournalWriter<L> {
 
         let checked = self.log.check();
         checked.map_err(|error| self.stop(error))
+    }
+
+    /// Stops the journal if its file was moved, removed or replaced while it is open. Does not
+    /// check the file of a projection, because the stream still has every record.
+    fn verify_file(&mut self, now: Time) -> Result<(), Error> {
+        if L::HAS_PROJECTION {
+            return Ok(());
+        }
+        let verified = self.file.verify_in_place(self.heads.last(), now);
+        verified.map_err(|error| self.stop(error))
     }
 
     fn stop_unless_passing(&mut self, error: Error) -> Error {
@@ -374,6 +391,7 @@ impl<L: Log> Journal for JournalWriter<L> {
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
         self.usable()?;
+        self.verify_file(now)?;
         let is_due = self.owed.is_some() || self.signer.is_due(self.heads.last(), now);
         Ok(is_due && self.checkpoint(now, false)?)
     }
@@ -420,6 +438,7 @@ mod tests {
     use super::*;
     use crate::ids::ThreadId;
     use crate::journal::sqlite::SqliteJournal;
+    use crate::limits;
     use crate::thread::Input;
 
     fn record(tree: &ThreadId) -> Record {
@@ -460,5 +479,41 @@ mod tests {
         };
         SqliteJournal::open(&data, &state, &mut count).unwrap();
         assert_eq!(records, 4);
+    }
+
+    #[test]
+    fn a_journal_stops_once_its_file_is_no_longer_at_its_path() {
+        let tree = ThreadId::parse("sess-treeone1").unwrap();
+        for is_replaced in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let (data, state) = (directory.path().join("data"), directory.path().join("state"));
+            let file = data.join("journal.db");
+            let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+            journal.append(&mut [record(&tree)]).unwrap();
+            journal.checkpoint_if_due(Time::now()).unwrap();
+
+            std::fs::rename(&file, data.join("moved")).unwrap();
+            if is_replaced {
+                std::fs::copy(data.join("moved"), &file).unwrap();
+            }
+            let found = Time::now();
+            journal.checkpoint_if_due(found).unwrap();
+            let later = found.plus(limits::JOURNAL_DISPLACED_AFTER);
+            let error = journal.checkpoint_if_due(later).unwrap_err();
+            assert!(matches!(error, Error::Broken { .. }), "{error}");
+            assert!(error.to_string().contains("moved, removed or replaced"), "{error}");
+            assert!(journal.append(&mut [record(&tree)]).is_err(), "nothing more is accepted");
+        }
+    }
+
+    #[test]
+    fn a_pump_whose_file_was_removed_does_not_close_as_if_all_were_well() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, state) = (directory.path().join("data"), directory.path().join("state"));
+        let tree = ThreadId::parse("sess-treeone1").unwrap();
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        journal.append(&mut [record(&tree)]).unwrap();
+        std::fs::remove_file(data.join("journal.db")).unwrap();
+        assert!(journal.close(Time::now()).is_err());
     }
 }

@@ -280,7 +280,8 @@ impl ResidentCore {
     }
 
     /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not make it a candidate
-    /// for an eviction. The caller must do so, or the tree stays in memory.
+    /// for an eviction. The caller must do so or release the tree. Otherwise the tree stays in
+    /// memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {

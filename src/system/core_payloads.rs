@@ -153,7 +153,7 @@ pub enum CorePayload {
         message: MessageId,
         listener: ListenerName,
         digest: Digest,
-        why: &'static str,
+        why: String,
         until: Option<Time>,
     },
     ApprovalGranted(DecisionPayload),

@@ -21,6 +21,7 @@ pub use huh::Huh;
 pub use primitive::{Primitive, ThreadAllotment, WaitFor, When};
 pub use schedule_event::ScheduleEvent;
 
+use crate::envelope::Message;
 use crate::ids::PayloadName;
 
 /// XML namespace of every core payload.
@@ -42,6 +43,11 @@ pub const PREVIEW: &str = "preview";
 /// Name of the payload with which a listener refuses an approved call, because the approved preview
 /// is no longer valid.
 pub const STALE_PREVIEW: &str = "stale-preview";
+
+/// Whether `message` is the core's note in a thread that this thread was cancelled.
+pub fn is_thread_cancelled(message: &Message) -> bool {
+    message.from.is_core() && message.to.is_core() && message.name == name("thread-cancelled")
+}
 
 pub fn name(local: &str) -> PayloadName {
     PayloadName::new(NAMESPACE, local)

@@ -388,6 +388,7 @@ impl Tree {
             pending: vec![request],
             awaiting: Vec::new(),
             next_slot: 1,
+            forwarded: Default::default(),
             remote_calls: Default::default(),
             has_bound: false,
             spent_bound: Spending::default(),
@@ -467,6 +468,7 @@ impl Tree {
             call.offered_since = None;
             call.requests = Default::default();
             call.next_slot = 0;
+            call.forwarded = Default::default();
             call.waiting = None;
             // None of the messages that were pending before this outcome answers it.
             call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNREQUESTED);

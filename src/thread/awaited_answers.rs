@@ -88,6 +88,12 @@ impl Call {
         self.pending.iter().any(|p| p.message.kind == MessageKind::System && news(p))
     }
 
+    /// Whether the listener has forwarded the action with this number among the awaited answers of
+    /// its latest outcome. The result of such an action becomes the result of this call.
+    pub fn is_forwarded(&self, action: u32) -> bool {
+        self.forwarded.contains(&action)
+    }
+
     pub(super) fn await_leg(&mut self, leg: CallId, opening: &Opening) {
         let (group, gather) = opening.group.unwrap_or((leg, Gather::All));
         if let Some(awaited) = self.awaiting.iter_mut().find(|a| a.group == group) {
@@ -98,6 +104,9 @@ impl Call {
 
         let slot = self.next_slot;
         self.next_slot += 1;
+        if opening.forward {
+            self.forwarded.push(slot);
+        }
         self.awaiting.push(AwaitedAction { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
     }
 

@@ -57,6 +57,10 @@ pub struct ReopenedCall {
     pub awaiting: Vec<AwaitedAction>,
     #[serde(rename = "next_slot")]
     pub next_slot: u32,
+    /// The actions whose results become the result of the call (see [`Call::forwarded`]). Empty in
+    /// records of core versions before 62, also if there are such actions.
+    #[serde(rename = "forwarded", default, skip_serializing_if = "Vec::is_empty")]
+    pub forwarded: Vec<u32>,
     #[serde(rename = "turns")]
     pub turns: u32,
     #[serde(rename = "failed_rounds")]
@@ -285,6 +289,14 @@ impl Tree {
     /// determine.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
+        let mut forwarded = reopened.forwarded.clone();
+        // Records of earlier core versions do not contain these actions.
+        if forwarded.is_empty() {
+            let is_forward = |leg: &CallId| self.call(*leg).is_some_and(|leg| leg.opening.forward);
+            let actions = reopened.awaiting.iter();
+            let open = actions.filter(|action| action.open.iter().any(|(leg, _)| is_forward(leg)));
+            forwarded = open.map(|action| action.slot).collect();
+        }
         let Some(call) = self.calls.get_mut(&reopened.call) else { return };
         let mut waiting = std::mem::take(&mut call.pending);
         let pending = reopened.pending.iter().filter_map(|own| {
@@ -295,6 +307,7 @@ impl Tree {
         call.pending = pending.collect();
         call.awaiting = reopened.awaiting.clone();
         call.next_slot = reopened.next_slot;
+        call.forwarded = forwarded.into();
         call.turns = reopened.turns;
         call.failed_rounds = reopened.failed_rounds;
         call.delegations = reopened.delegations;
@@ -366,6 +379,7 @@ impl ReopenedTree<'_> {
             }],
             awaiting: Vec::new(),
             next_slot: 1,
+            forwarded: Vec::new(),
             turns: 0,
             failed_rounds: 0,
             delegations: call.delegations,
@@ -387,6 +401,7 @@ impl ReopenedTree<'_> {
             pending: pending.collect(),
             awaiting: self.awaiting(call),
             next_slot: call.next_slot,
+            forwarded: call.forwarded.to_vec(),
             turns: call.turns,
             failed_rounds: call.failed_rounds,
             ..begun

@@ -379,6 +379,10 @@ pub struct Call {
     /// confirmation of a new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
+    /// The actions of the latest outcome that the listener has forwarded, each by its number among
+    /// the awaited answers. Their results become the result of this call. Usually empty.
+    #[serde(rename = "forwarded", default, skip_serializing_if = "RareList::is_empty")]
+    pub forwarded: RareList<u32>,
     /// Open calls that this call has opened in other threads.
     #[serde(rename = "remote_calls", default, skip_serializing_if = "SmallSet::is_empty")]
     pub remote_calls: SmallSet<CallId>,

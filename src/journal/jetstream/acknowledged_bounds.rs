@@ -1,7 +1,6 @@
 //! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
 //! that the stream once had. No process writes to a stream that is shorter than one of these
-//! bounds. No process writes to a forked stream either: one that has a different record at the
-//! position of a bound.
+//! bounds, or that has a different record at the position of a bound (a forked stream).
 //!
 //! Servers may lose the end of a stream together with the leases, which state which process writes
 //! the stream of each partition. So before a process begins to write a stream, it queries every

@@ -21,7 +21,7 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// General code of a server that cannot serve a request now, but may serve it later. The
+    /// General code of a server that cannot serve a request now, but may serve it later: the
     /// cluster is electing a leader, or JetStream is disabled for the account.
     pub const UNAVAILABLE: u32 = 503;
     /// Error code of a server that is no longer the leader. In this case, the general code in the
@@ -100,8 +100,8 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers that keep a stream. The response of a single server without a cluster does not name
-/// them.
+/// The servers that keep a stream. A single server without a cluster does not name itself in its
+/// response.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]

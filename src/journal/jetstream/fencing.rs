@@ -12,8 +12,8 @@ use super::publish::StreamPublisher;
 
 impl StreamPublisher {
     /// Verifies that no other pump has written to the stream after the last message that this pump
-    /// knows. Success shows that no other pump leads, because a new pump writes a message with its
-    /// epoch before it delivers any call to a listener.
+    /// knows. Then no other pump leads, because a new pump writes a message with its epoch before
+    /// it delivers any call to a listener.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {

@@ -103,13 +103,9 @@ impl LeaseEntry {
         let host = host();
         let machine = machine.trim();
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-        let holder = format!("{}, since {}", this_process(), Time::now());
+        let holder = this_process();
         let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
         Self { id: Uuid::now_v7(), holder, home, beat: 0, acknowledged: None }
-    }
-
-    pub fn shown(&self) -> &str {
-        &self.holder
     }
 }
 
@@ -149,12 +145,15 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
+    /// Time at which this process took the lease; unset before. A standby may take it after days.
+    taken_at: OnceLock<Time>,
     /// The last acknowledged record, which every renewal writes into the bucket. Until this pump
-    /// leads, it is the record in the previous holder's lease, so that it is not lost if this pump
-    /// never leads. Afterwards, it is this pump's own last acknowledged record.
+    /// leads, this is the record in the previous holder's lease, so that the bucket keeps it if
+    /// this pump never leads. Afterwards, it is this pump's own last acknowledged record.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
-    /// previous renewal has ended, so no renewal replaces a record by an older one.
+    /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record only after
+    /// the previous renewal has ended, so no renewal replaces a record in the bucket by an older
+    /// one.
     renewing: Mutex<()>,
 }
 
@@ -175,11 +174,11 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free. The number is the revision of the lease's key.
     Free(u64),
-    /// The process with this name was the last known holder of the lease, and may have ended.
+    /// The process with this name was the last known holder of the lease. It may have ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The last holder released the lease and chose another process than this one as its heir.
+    /// The last holder released the lease and chose an heir other than this process.
     Left,
 }
 
@@ -203,10 +202,22 @@ impl Lease {
         let first_id = member.first_id(options, organism);
         let revision = AtomicU64::default();
         let heir = OnceLock::new();
+        let taken_at = OnceLock::new();
         let api = api.clone();
         let acknowledged = Mutex::default();
         let renewing = Mutex::default();
-        Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
+        Ok(Self {
+            api,
+            bucket,
+            subject,
+            mine,
+            first_id,
+            revision,
+            heir,
+            taken_at,
+            acknowledged,
+            renewing,
+        })
     }
 
     /// Returns the last acknowledged record that this lease states; `None` if it states none.
@@ -250,6 +261,7 @@ impl Lease {
     /// Takes the lease, which was found free at the revision `free`.
     pub fn take(&self, free: u64, options: &Options) -> Result<(), Error> {
         self.revision.store(free, Ordering::Release);
+        self.taken_at.get_or_init(Time::now);
         match self.renew() {
             RenewalResult::Renewed => Ok(()),
             RenewalResult::Taken => Err(self.held(options)),
@@ -298,8 +310,13 @@ impl Lease {
         Ok(LeaseAvailability::Held(theirs.holder))
     }
 
-    pub fn holder(&self) -> &str {
-        self.mine.shown()
+    /// Returns the name of this process and, if it has taken the lease, the time since which it
+    /// holds the lease.
+    pub fn holder(&self) -> String {
+        match self.taken_at.get() {
+            Some(taken_at) => format!("{}, since {taken_at}", self.mine.holder),
+            None => self.mine.holder.clone(),
+        }
     }
 
     fn held(&self, options: &Options) -> Error {
@@ -323,7 +340,8 @@ impl Lease {
         let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = self.revision.load(Ordering::Acquire);
         let acknowledged = self.acknowledged();
-        let mine = LeaseEntry { beat: revision, acknowledged, ..self.mine.clone() };
+        let holder = self.holder();
+        let mine = LeaseEntry { holder, beat: revision, acknowledged, ..self.mine.clone() };
         let value = serde_json::to_vec(&mine).expect("plain data is JSON");
 
         match self.write(revision, &[], value) {
@@ -339,9 +357,9 @@ impl Lease {
         }
     }
 
-    /// Determines who holds the lease. Called after the server refused a renewal because the
-    /// lease's key had changed. The change may be an earlier renewal by this process whose response
-    /// was lost.
+    /// Determines who holds the lease, after the server refused a renewal because the lease's key
+    /// had changed. An earlier renewal by this process, whose response was lost, may have changed
+    /// the key.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
@@ -382,8 +400,8 @@ impl Lease {
     }
 }
 
-/// Returns the availability of a released lease. The lease is free at once if it has no heir or
-/// this process is the heir. If the heir is another process, the lease is free only after
+/// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
+/// this process is the heir. If another process is the heir, the lease is free only after
 /// [`limits::LEASE_RESERVED_FOR_HEIR`].
 fn vacancy(
     found: &StoredMessage,

@@ -21,8 +21,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The reason why the pump must stop; `None` as long as there is no such reason. The lease renewal
-/// and the stream's monitor set this value. The writer reads it before each append.
+/// The reason why the pump must stop; `None` while there is no reason. The lease renewal and the
+/// stream's monitor set this value. The writer reads it before each append.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 

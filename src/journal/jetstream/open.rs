@@ -98,7 +98,7 @@ impl StreamJournal {
         recovery: &mut dyn StateRecovery,
     ) -> Result<Self, Error> {
         let StreamHost { servers, api, options, directories, damage: accepted } = host;
-        let shown = lease.holder().to_owned();
+        let shown = lease.holder();
         let first_id = lease.first_id();
 
         // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
@@ -149,7 +149,7 @@ impl StreamJournal {
 }
 
 /// A recovery that can be used only once. `is_begun` states whether it has restored a snapshot or
-/// replayed a record. If so, it cannot be used for another attempt to open the journal.
+/// replayed a record. Another attempt to open the journal then needs a new recovery.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -172,11 +172,11 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append in a new epoch: returns [`Error::Fenced`] for
-/// [`Error::Stopped`], so that this process becomes a standby again. [`Error::Stopped`] means that
-/// the stream already has another message with the same epoch in this place. Either another pump
-/// began the same epoch at the same moment, or this process wrote the message in an earlier attempt
-/// and got no acknowledgement.
+/// Maps an error of the first append in a new epoch. Returns [`Error::Fenced`] for
+/// [`Error::Stopped`], so that this process becomes a standby again. In this case, the stream
+/// already has another message with the same epoch in this place. Either another pump began the
+/// same epoch at the same moment, or this process wrote the message in an earlier attempt and got
+/// no acknowledgement.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },

@@ -33,8 +33,8 @@ const TRIES: usize = 3;
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. For a new journal, writes the number of partitions and
-/// the id permanently. Refuses the config if it states another number of partitions than the
-/// journal has. Refuses a journal of another organism.
+/// the id permanently. Returns an error if the config states another number of partitions than the
+/// journal has, or if the journal belongs to another organism.
 pub fn agree(
     api: &JetStreamApi,
     options: &Options,

@@ -1,10 +1,9 @@
-//! Finds the message after which a projection continues to read its stream. Needed if the stream no
-//! longer has the last message that the projection read. A projection is a copy of the journal that
-//! a process makes from the stream.
+//! Finds the message after which a projection continues to read its stream. This is needed if the
+//! stream no longer has the last message that the projection read. A projection is a copy of the
+//! journal that a process makes from the stream.
 //!
-//! A repaired stream has the same records in other messages. So the comparison uses the content of
-//! records instead of message numbers. The projection continues before the first record that it
-//! lacks.
+//! A repaired stream has the same records in other messages. So this module compares the content of
+//! records, not message numbers. The projection continues before the first record that it lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -27,8 +26,8 @@ pub(super) enum ProjectionAlignment {
     /// projection continues to read the stream after the message `mark`. It needs no record up to
     /// this message.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record. The projection has further records, or files, such as
-    /// configs, that the stream lacks.
+    /// The stream ends at this record. It lacks later records of the projection, or files, such as
+    /// configs, that the projection has.
     Shorter(Position),
     /// At this position, the stream and the projection have different records.
     Forked(Position),

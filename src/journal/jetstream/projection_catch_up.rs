@@ -19,10 +19,10 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream, and a position.
-/// After this message, the stream may repeat records that the projection already has. The position
-/// is that of the last repeated record, or 0 if none is repeated. Returns an error if the stream is
-/// shorter than the projection, or if the two have different records at some position.
+/// Returns the message after which the projection continues to read the stream. After this message,
+/// the stream may repeat records that the projection already has. The second value is the position
+/// of the last repeated record, or 0 if none is repeated. Returns an error if the stream is shorter
+/// than the projection, or if the two have different records at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -134,8 +134,8 @@ pub fn read(
     })
 }
 
-/// Returns the items of a stream in `taken` without the records and checkpoints up to `known`,
-/// which the projection already has.
+/// Returns the stream items in `taken` without the records and checkpoints up to `known`, which the
+/// projection already has.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,

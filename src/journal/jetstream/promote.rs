@@ -237,9 +237,9 @@ impl CopiedPrefix {
 }
 
 impl MoveStatements {
-    /// Checks that `contents`, the next group of the stream, belongs to the journal that is being
-    /// moved, and returns an error if it does not. `compared` is the result of comparing the
-    /// stream, up to the end of this group, with the journal.
+    /// Returns an error if `contents`, the next group of the stream, does not belong to the journal
+    /// that is being moved. `compared` is the result of comparing the stream, up to the end of this
+    /// group, with the journal.
     fn take(
         &mut self,
         options: &Options,

@@ -1,16 +1,16 @@
 //! Appends a group of journal entries to the stream: durably, exactly once, and only if no other
 //! pump wrote meanwhile.
 //!
-//! Every message names the sequence number of its predecessor, so the server can store the message
-//! only at the next number. A retry names the same predecessor, so the stream never stores a
+//! Every message names the sequence number of the message before it, so the server can store the
+//! message only at the next number. A retry names the same number, so the stream never stores a
 //! message twice. If the server does not answer, or reports that this place is taken, the publisher
-//! reads the message there. If it is the publisher's own message, the append has succeeded. If it
-//! is another message, another pump has written to the stream, and this pump must stop.
+//! reads the message in this place. If it is the publisher's own message, the append has succeeded.
+//! If it is another message, another pump has written to the stream, and this pump must stop.
 //!
-//! The id of a message consists of the number of its predecessor, a digest of its content and, for
-//! a retry, the number of the retry. A retry needs another id: a failed server may have passed the
-//! first id to its successor without the message, and the successor then refuses that id for two
-//! minutes as a duplicate.
+//! The id of a message consists of the number of the message before it, a digest of its content
+//! and, for a retry, the number of the retry. A retry needs another id, because a failed server may
+//! have passed the first id, but not the message, to its successor. The successor then refuses this
+//! id for two minutes as a duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! request without an answer, the publisher sends small requests until a server answers one of
@@ -46,8 +46,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The latest attempt to publish: the number of the message after which this pump tried to
-    /// append, and the number of retries at this place.
+    /// The latest attempt to append: the number of the message after which this pump tried to
+    /// append its own message, and the number of retries at this place.
     retries: Cell<(u64, u32)>,
 }
 
@@ -226,13 +226,12 @@ fn unavailable(why: impl ToString) -> Error {
     Error::Unavailable { detail: why.to_string() }
 }
 
-/// Returns the error for a stream that ends at message `last`, although messages up to `known` were
+/// Describes a stream that ends at message `last`, although messages up to `known` were
 /// acknowledged.
-pub fn lost(stream: &str, known: u64, last: u64) -> Error {
-    let detail = format!(
+pub fn lost(stream: &str, known: u64, last: u64) -> String {
+    format!(
         "the stream {stream} ends at message {last}, but messages up to {known} were acknowledged: \
          the server lost {}",
         known - last
-    );
-    Error::broken(0, detail)
+    )
 }

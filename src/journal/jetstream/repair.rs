@@ -1,10 +1,12 @@
 //! Repairs a stream that is forked, or that lacks acknowledged records at its end. There are two
-//! kinds of repair. Either the missing records are published again, from a projection that has all
-//! records of the stream. Or an operator continues with the stream as it is.
+//! kinds of repair:
 //!
-//! Before a repair begins, this module writes a note about the repair into the state directory. The
-//! caller records the finished repair in the journal, and then removes the note. So an interrupted
-//! repair can be resumed, and every repair is recorded only once.
+//! - The missing records are published again, from a projection that has all records of the stream.
+//! - An operator continues with the stream as it is.
+//!
+//! Before a repair begins, this module writes a note about it into the state directory. The caller
+//! records the finished repair in the journal, and then removes the note. So an interrupted repair
+//! can be resumed, and every repair is recorded only once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -243,9 +245,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Whether the stream has lost messages at its end that contained no records, but only
-    /// checkpoints, for example. If so, the lease names a later message than the last one in the
-    /// stream, but no record after `last`, the last record of the projection.
+    /// Whether the stream has lost only messages without records at its end, such as messages with
+    /// checkpoints. The lease then names a later message than the last one in the stream, but no
+    /// record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();

@@ -20,7 +20,7 @@ const SYNCING: (u32, u32, u32) = (2, 10, 0);
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
 /// Returns the settings that decide whether a stream can lose messages, each with its only safe
-/// value. If a server does not report a setting, it counts as null, false, zero or empty.
+/// value. A setting that a server does not report counts as null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),

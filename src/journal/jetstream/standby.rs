@@ -278,9 +278,9 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that contradicts `bounds`. Each bound is the last record of the stream that
-    /// one source, such as the lease, knows, and the stream must have this same record. Must be
-    /// called only after the whole stream was read, up to message `seq`.
+    /// Refuses a stream that contradicts `bounds`. Each bound comes from one source, such as the
+    /// lease, and states the last record that this source knows. The stream must have the same
+    /// record. Must be called only after the whole stream was read, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

@@ -43,8 +43,8 @@ struct StreamMonitor {
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// Takes the result of one check: a problem, or `None`. Returns the problem if every check has
-    /// found a problem for at least [`limits::STREAM_GONE_AFTER`], and `None` if not.
+    /// Takes the result of one check: a problem, or `None`. Returns the problem if every check for
+    /// at least [`limits::STREAM_GONE_AFTER`] has found a problem, and `None` if not.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
             self.0 = None;
@@ -104,7 +104,7 @@ impl LeadershipWatch {
 }
 
 impl StreamMonitor {
-    /// Describes the present problem of the stream; `None` if there is no problem.
+    /// Describes a harmful change of the stream, such as lost messages; `None` if there is none.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Ordering rule: read before the stream's state, so that messages acknowledged in between
@@ -113,7 +113,8 @@ impl StreamMonitor {
         let info = match self.api.info(&stream) {
             Ok(info) => info,
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
-                return Some(format!("the stream {stream} is gone; it holds the journal"));
+                let gone = format!("the stream {stream} is gone; it holds the journal");
+                return Some(with_advice(&gone));
             }
             Err(_) => return None,
         };
@@ -121,13 +122,13 @@ impl StreamMonitor {
         if info.created != self.created {
             let now = &info.created;
             let then = &self.created;
-            return Some(format!(
+            return Some(with_advice(&format!(
                 "the stream {stream} is another one, made at {now}; the journal's was made at {then}"
-            ));
+            )));
         }
 
         if info.state.last_seq < known {
-            return Some(lost(&stream, known, info.state.last_seq).to_string());
+            return Some(with_advice(&lost(&stream, known, info.state.last_seq)));
         }
 
         if info.state.messages != info.state.last_seq {
@@ -145,9 +146,28 @@ impl StreamMonitor {
     }
 }
 
+/// Adds advice for the operator to `detail`, which states that the stream lost acknowledged
+/// messages. The advice names the projection and no backup, because a backup has fewer records.
+fn with_advice(detail: &str) -> String {
+    format!(
+        "{detail}. Keep the projection: it has every acknowledged record. If the servers cannot \
+         bring the stream back, run `organism repair` where the projection goes farthest, which \
+         publishes the rest again (docs/errors/stream-shorter.md)"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_advice_for_a_lost_stream_is_a_repair_from_the_projection_and_no_backup() {
+        let gone = Error::broken(0, with_advice("the stream ORGANISM-a-0 is gone"));
+        let text = gone.in_journal("ORGANISM-a-0").to_string();
+        assert!(text.contains("is gone. Keep the projection"), "{text}");
+        assert!(text.contains("`organism repair`"), "{text}");
+        assert!(!text.contains("backup"), "{text}");
+    }
 
     #[test]
     fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {

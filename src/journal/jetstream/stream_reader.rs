@@ -110,7 +110,7 @@ pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
 }
 
 /// Sends a request, and repeats it for a limited time if a message or the stream is not found.
-/// During an election in a cluster, a stream may look shorter than it is, or be unknown.
+/// During an election in a cluster, a stream may look shorter than it is, or may not be found.
 pub(super) fn patiently<T>(
     mut request: impl FnMut() -> Result<T, ApiFailure>,
 ) -> Result<T, ApiFailure> {

@@ -61,8 +61,8 @@ enum SyncVerdict {
     Refuted(Vec<String>),
 }
 
-/// Refuses a stream if the config states that the servers sync messages before they acknowledge
-/// them, and a server does not. Warns if a server does not report how it syncs.
+/// Refuses a stream if a server acknowledges messages before it syncs them, although the config
+/// states the opposite. Warns if a server does not report how it syncs.
 pub fn verify_durability(
     servers: &nats::Options,
     options: &Options,

@@ -36,9 +36,9 @@ pub fn is_disk_full(error: &rusqlite::Error) -> bool {
         || extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-/// Makes SQLite keep the plan of a prepared statement for all values of its parameters. By default,
-/// SQLite may choose a plan for the present values, and prepare the statement again for other
-/// values. This takes longer than most queries.
+/// Makes SQLite prepare a statement once, with one plan for all values of its parameters. By
+/// default, SQLite may prepare a statement again for other values, to choose a better plan. This
+/// takes longer than most queries.
 pub fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }

@@ -72,9 +72,9 @@ impl HeadStore {
         Self::new(working_file::open(file)?, None)?.with_summary()
     }
 
-    /// Opens a store that begins with the content of `snapshot`, the database of heads of a
-    /// snapshot, and reads the summary in this database. The store never writes to this database.
-    /// Returns `None` if it contains no valid summary.
+    /// Opens a store that begins with the content of `snapshot`, a snapshot's database of heads,
+    /// and reads the summary in this database. Never writes to this database. Returns `None` if the
+    /// database contains no valid summary.
     pub fn open_over(snapshot: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
         let base = working_file::open_read_only(snapshot)?;
         let directory = snapshot.parent().unwrap_or(snapshot);
@@ -128,8 +128,8 @@ impl HeadStore {
         Ok(Self { names, ..copy })
     }
 
-    /// Stores all of the heads and the leaves of all of the chunks, or nothing at all. They replace
-    /// earlier heads of the same trees, and earlier leaves of the same chunks.
+    /// Stores all of these heads, and the leaves of all of these chunks, or nothing at all. They
+    /// replace earlier heads of the same trees, and earlier leaves of the same chunks.
     pub fn put<'h>(
         &mut self,
         heads: impl Iterator<Item = &'h TreeHead> + Clone,

@@ -27,12 +27,15 @@ mod walk;
 mod working_file;
 mod write;
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
 
@@ -119,10 +122,30 @@ impl Log for SqliteLog {
     }
 }
 
+/// Device and inode of a file, which stay the same when the file is moved or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    /// Returns the identity of the file that is at `path` now.
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
 /// The file that readers of a journal open. It is the log itself, or the projection of a log.
 #[derive(Debug)]
 pub struct JournalFile {
     db: Connection,
+    /// Identity of the file that `db` has open.
+    opened: FileIdentity,
+    /// Time at which a check first found the open file no longer at its path. `None` if the last
+    /// check found the file there.
+    displaced_since: Option<Time>,
     data: PathBuf,
     state: PathBuf,
     pub(super) epoch: u32,
@@ -164,6 +187,42 @@ impl JournalFile {
         committed?;
         self.wal_bytes += group.size();
         Ok(())
+    }
+
+    /// Returns an error if this and earlier calls, over at least
+    /// [`limits::JOURNAL_DISPLACED_AFTER`], have found that the open file was moved, removed or
+    /// replaced. If a call finds the file back in its place, the time begins anew. `now` is the
+    /// time of this call, and `last` is the last record of the file.
+    pub(super) fn verify_in_place(&mut self, last: Position, now: Time) -> Result<(), Error> {
+        let Err(error) = self.require_in_place(last) else {
+            self.displaced_since = None;
+            return Ok(());
+        };
+
+        let since = *self.displaced_since.get_or_insert(now);
+        if now.since(since) >= limits::JOURNAL_DISPLACED_AFTER { Err(error) } else { Ok(()) }
+    }
+
+    /// Returns an error if the file was moved, removed or replaced while it is open. Every reader,
+    /// and the next start, would miss the new records. `last` is the last record of the file.
+    pub(super) fn require_in_place(&self, last: Position) -> Result<(), Error> {
+        let path = self.data.join(DATABASE);
+        let is_in_place = match FileIdentity::of(&path) {
+            Ok(present) => present == self.opened,
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        if is_in_place {
+            return Ok(());
+        }
+
+        let detail = format!(
+            "{} was moved, removed or replaced while a pump had it open, and that file has the \
+             records up to {last}. If it was moved, put it back, with the file `{DATABASE}-wal` that \
+             was beside it; otherwise, restore a backup (docs/OPERATIONS.md, Restore), or go on \
+             without what is missing with `organism repair --accept-loss`",
+            path.display()
+        );
+        Err(Error::broken(0, detail))
     }
 
     pub(super) fn has_blob(&self, digest: Digest) -> Result<bool, Error> {

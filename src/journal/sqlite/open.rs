@@ -36,7 +36,8 @@ use super::snapshot::{self, SnapshotEvidence};
 use super::snapshot_start::SnapshotStart;
 use super::wal_checkpointer::WalCheckpointer;
 use super::{
-    JournalFile, JournalMetadata, JournalReader, STREAM, SqliteJournal, SqliteLog, scan, write,
+    FileIdentity, JournalFile, JournalMetadata, JournalReader, STREAM, SqliteJournal, SqliteLog,
+    scan, write,
 };
 
 /// A locked directory of a journal, from which nothing was read yet.
@@ -53,8 +54,8 @@ pub struct LockedJournalDir {
 }
 
 /// Locks a directory with the journals of several partitions, and creates their common signing key
-/// if it is missing. Also locks the state directory. Another process that follows the same journals
-/// would otherwise overwrite the files there, because their names depend only on the journal.
+/// if it is missing. Also locks the state directory, because the names of the files there depend
+/// only on the journal: another process that follows the same journals would overwrite these files.
 pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
     make(data)?;
     make(state)?;
@@ -152,7 +153,11 @@ impl LockedJournalDir {
         let reader = JournalReader::open(&self.data)?;
         reader.check_write_version()?;
         reader.check_tables()?;
-        let db = connect(&self.data).map_err(write::failed_while("opening the journal"))?;
+        let file = self.data.join(DATABASE);
+        let db = connect(&self.data).map_err(write::failed_on(&file, "opening the journal"))?;
+        // SQLite opens a file that this user may not write, and fails only when it writes.
+        let failed = || write::failed_on(&file, "writing to the journal");
+        let opened = FileIdentity::of(&file).map_err(Error::io(file.display().to_string()))?;
         write::begin(&db)?;
         // If the operator accepts another key, records without a MAC of this host stay.
         let taken_out = if accept.loss && !accept.key {
@@ -177,7 +182,7 @@ impl LockedJournalDir {
 
         match purpose {
             OpenPurpose::Follow => {
-                drop_checkpoints_after(&db, proved.heads.last()).map_err(write::failed)?;
+                drop_checkpoints_after(&db, proved.heads.last()).map_err(failed())?;
             }
             OpenPurpose::Write | OpenPurpose::Move => {
                 let is_lost = is_lost(&loss, &mend);
@@ -191,16 +196,16 @@ impl LockedJournalDir {
             // recorded: a crash before that leaves the journal as it was.
             let key = if accept.key { before.clone() } else { self.key.public() };
             proved.about = JournalMetadata { epoch: proved.about.epoch + 1, key, ..proved.about };
-            write::about(&db, &proved.about).map_err(write::failed)?;
+            write::about(&db, &proved.about).map_err(failed())?;
         }
 
-        if !write::has_mac(&db).map_err(write::failed)? {
-            db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
+        if !write::has_mac(&db).map_err(failed())? {
+            db.execute_batch(super::MAC_COLUMN).map_err(failed())?;
         }
 
         // A move into a stream appends no record, and leaves the journal as it is if it fails.
         if purpose != OpenPurpose::Move {
-            write::raise_format(&db, &mut proved.about).map_err(write::failed)?;
+            write::raise_format(&db, &mut proved.about).map_err(failed())?;
         }
         write::commit(&db)?;
         let found = FoundJournal {
@@ -214,13 +219,15 @@ impl LockedJournalDir {
             set_aside: None,
         };
 
-        self.journal(db, proved, found, mend, accept != OperatorAcceptance::default())
+        let awaits_action = accept != OperatorAcceptance::default();
+        self.journal(db, opened, proved, found, mend, awaits_action)
     }
 
     /// Assembles the writer of a verified journal.
     fn journal(
         self,
         db: Connection,
+        opened: FileIdentity,
         proved: ProvedFile,
         found: FoundJournal,
         mend: TableRepair,
@@ -255,6 +262,8 @@ impl LockedJournalDir {
         let watermark = CommitWatermark::open(&self.state, about.journal)?;
         let file = JournalFile {
             db,
+            opened,
+            displaced_since: None,
             epoch: about.epoch,
             mend,
             refreshed,
@@ -342,8 +351,8 @@ impl SqliteJournal {
     /// Opens the journal as [`SqliteJournal::open`] does, compares it with the copies of
     /// checkpoints in the directory `copies`, and copies new checkpoints there.
     ///
-    /// `accept` is damage that `open` refuses, and that an operator accepts. The acceptance takes
-    /// effect with the commit of the first records, which hold the operator's action. A crash
+    /// `accept` is damage that an operator accepts, and that `open` refuses. The acceptance takes
+    /// effect with the commit of the first records, which include the operator's action. A crash
     /// before that commit changes nothing.
     pub fn open_with_copies(
         data: &Path,
@@ -571,9 +580,9 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records that follow the last verified record. Reads through `db`, which holds the
-/// write lock, and therefore also sees the commits of a killed pump that are missing in the index
-/// of the write-ahead log.
+/// Verifies the records that follow the last verified record. Reads through `db`, the connection
+/// with the write lock. So it also sees commits of a killed pump that are missing in the index of
+/// the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

@@ -216,8 +216,8 @@ impl CatchingUp {
 
     /// Appends the items `taken` of the stream in one commit. `judge` runs before anything is
     /// written, and may refuse the items. Also stores `epoch`, the epoch of the pump that wrote the
-    /// items, because a process that starts later does not read these items again and takes the
-    /// epoch from the projection.
+    /// items: a process that starts later does not read these items again, but takes the epoch from
+    /// the projection.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

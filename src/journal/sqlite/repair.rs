@@ -53,8 +53,8 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
 /// database. The database comes last, so that a crash leaves no log without its database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
-/// Moves a file that is at the path of the journal in `data` but is no journal to an unused path,
-/// and returns this path. Also moves its write-ahead log.
+/// Moves a file that is no journal, but is at the path of the journal in `data`, to an unused path.
+/// Returns this path. Also moves the file's write-ahead log.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
@@ -97,9 +97,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies the records at the end of the journal that no MAC of this host covers into a separate
-/// file. Returns `None` if there are no such records, or if no MAC of this host covers any record.
-/// [`TableRepair::apply`] removes the copied records from the journal.
+/// Copies into a separate file the records at the end of the journal that no MAC of this host
+/// covers. Returns `None` if there are no such records, or if no MAC of this host covers any
+/// record. [`TableRepair::apply`] removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -119,8 +119,8 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// Returns the last record that a MAC of this host covers. Stops at a break in the hash chain, so
-/// that later records do not count.
+/// Returns the last record that a MAC of this host covers. Ignores all records after a break in the
+/// hash chain.
 fn covered(
     data: &Path,
     key: &CheckpointKey,

@@ -39,8 +39,8 @@ pub fn scan(
 }
 
 /// Scans as [`scan`] does, but on one OS thread and chunk by chunk, so that the scan hardly
-/// disturbs a running pump. Calls `is_stopped` before each chunk. Once `is_stopped` returns true,
-/// the scan ends early and returns false.
+/// disturbs a running pump. Calls `is_stopped` before each chunk. If `is_stopped` returns true,
+/// stops the scan and returns false.
 pub fn scan_alone(
     data: &Path,
     last: Position,

@@ -58,15 +58,15 @@ pub struct StoredState {
     pub store: RestingStore,
 }
 
-/// Evidence about the records up to a checkpoint, with which a pump need not read these records at
-/// its start.
+/// Evidence about the records up to a checkpoint. With this evidence, a pump need not read these
+/// records at its start.
 #[derive(Debug)]
 pub struct SnapshotEvidence {
     pub checkpoint: Checkpoint,
     pub heads: TreeHeads,
     pub coverage: MacCoverage,
     pub redactions: RedactedRecords,
-    /// Losses of records. Operators have accepted each loss in a recorded action.
+    /// Losses of records that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,
     /// Signers of the checkpoints inside the journal.
     pub signers: CheckpointSigners,
@@ -136,9 +136,9 @@ impl SnapshotPlace<'_> {
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
-    /// Reads the snapshot. If it cannot be used now, logs the reason and returns `None`. If it can
-    /// never be used, also deletes it. `is_known` states whether the journal has the given
-    /// checkpoint, and at its position a record with the given hash.
+    /// Reads the snapshot. If the snapshot cannot be used now, logs the reason and returns `None`.
+    /// If it can never be used, also deletes it. `is_known` states whether the journal has the
+    /// given checkpoint and, at the checkpoint's position, a record with the given hash.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let error = match self.load_in_place(is_known) {
@@ -293,9 +293,10 @@ impl SnapshotPlace<'_> {
     }
 
     /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with a
-    /// copy of the present snapshot. It begins empty if there is no usable snapshot, and after
-    /// [`limits::SNAPSHOT_GENERATIONS`] copies one after another, because a copy would keep an
-    /// error of the snapshot. The next snapshot is then made from every record.
+    /// copy of the present snapshot. If there is no usable snapshot, the draft begins empty, and
+    /// the next snapshot is made from every record. The same happens after
+    /// [`limits::SNAPSHOT_GENERATIONS`] copies one after another, because each copy keeps the
+    /// errors of the snapshot.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

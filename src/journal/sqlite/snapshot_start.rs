@@ -97,9 +97,9 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts to verify, in the background, the records up to the snapshot from which the journal
-    /// was opened. `claim` is the input of the verification, but without accepted losses and
-    /// redactions. This function takes them from `known` and `redactions`, because operators may
-    /// have accepted some of them after the snapshot.
+    /// was opened. `claim` is the input of the verification, without accepted losses and
+    /// redactions. These come from `known` and `redactions`, because operators may have accepted
+    /// some of them after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -87,8 +87,8 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
-    /// Returns the position of the first record whose time is `time` or later. Returns the position
-    /// after the last record if all records are earlier. Times of records never go back.
+    /// Returns the position of the first record whose time is `time` or later. If all records are
+    /// earlier, returns the position after the last record. Times of records never decrease.
     pub fn first_since(&self, time: Time) -> Result<Position, Error> {
         let sql = "SELECT time FROM step WHERE position = ?1";
         let failed = |error| self.read_error("the time of a record", error);
@@ -188,8 +188,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads`. If the table includes records of a tree that
-    /// follow the last record of `heads`, compares only the first record of this tree.
+    /// Whether the table of trees agrees with `heads`. If the table includes records of a tree
+    /// after the last record of `heads`, compares only the first record of this tree.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");

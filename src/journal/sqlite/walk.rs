@@ -42,7 +42,7 @@ impl WalkedRecord<'_> {
 }
 
 /// Values of the record that a walk visited last. A walk goes back from newer to older records of
-/// one tree, and uses these values to verify the preceding record, which it visits next.
+/// one tree. It uses these values to verify the record that it visits next.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -77,9 +77,9 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// Begins a read transaction. Until it is dropped, all reads see the same records, and the file
-    /// lock is taken only once. Returns `None` if this reader already has an open read transaction,
-    /// and leaves that one open.
+    /// Begins a read transaction. Until the transaction is dropped, all reads see the same records,
+    /// and the file lock is taken only once. Returns `None` if this reader already has an open read
+    /// transaction, which then stays open.
     pub fn view(&self) -> Result<Option<Transaction<'_>>, Error> {
         if !self.db.is_autocommit() {
             return Ok(None);

@@ -13,9 +13,9 @@ use crate::durable_file;
 use crate::journal::Error;
 use crate::limits;
 
-/// Creates a working file in `directory`. Its name begins with `kind` and is deleted at once, so
-/// the file disappears when it is closed. The name remains only if the process is killed before the
-/// deletion.
+/// Creates a working file in `directory`, under a name that begins with `kind`. Deletes the name at
+/// once, so that the file disappears when it is closed. The name remains only if the process is
+/// killed before the deletion.
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
     create_private(&path)?;

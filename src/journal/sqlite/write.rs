@@ -1,7 +1,9 @@
 //! Runs the SQL statements that write one commit to a journal's file.
 
-use rusqlite::Connection;
+use std::path::Path;
+
 use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
@@ -45,7 +47,8 @@ fn attempt(
 
 /// Begins a transaction and takes the write lock. Readers see no further record until [`commit`].
 pub fn begin(db: &Connection) -> Result<(), Error> {
-    run(db, "BEGIN IMMEDIATE").map_err(failed)
+    let file = Path::new(db.path().unwrap_or_default());
+    run(db, "BEGIN IMMEDIATE").map_err(failed_on(file, "writing to the journal"))
 }
 
 pub fn commit(db: &Connection) -> Result<(), Error> {
@@ -70,6 +73,22 @@ pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Er
             return Error::Full { detail: error.to_string() };
         }
         Error::sqlite(context)(error)
+    }
+}
+
+/// Returns a function that converts an error of SQLite as [`failed_while`] does. If this user may
+/// not write, the error names `file`.
+pub fn failed_on(file: &Path, context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
+    let file = file.display().to_string();
+    move |error| match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly) => {
+            let denied = std::io::Error::new(
+                std::io::ErrorKind::PermissionDenied,
+                "this user may not write this file, or may not write in its directory",
+            );
+            Error::io(format!("{context}: {file}"))(denied)
+        }
+        _ => failed_while(context)(error),
     }
 }
 
@@ -195,6 +214,10 @@ mod tests {
             let full = failed(error(code));
             assert!(matches!(full, Error::Full { .. }), "{code}: {full}");
         }
+
+        let denied = failed_on(Path::new("/data/journal.db"), "opening the journal");
+        let denied = denied(error(ffi::SQLITE_READONLY_DIRECTORY)).to_string();
+        assert!(denied.contains("/data/journal.db: this user may not write"), "{denied}");
 
         let other = failed_while("making the journal")(error(ffi::SQLITE_IOERR));
         assert!(!other.is_passing(), "{other}");

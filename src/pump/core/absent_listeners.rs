@@ -12,11 +12,9 @@ use super::event::{Alarm, Effect};
 use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::envelope::Disposition;
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
 /// Absent listeners, by name. No process accepted the last delivery to such a listener. The map is
@@ -196,8 +194,8 @@ impl Core {
     }
 
     /// Sets the time at which a call fails if its listener is still absent. The time-out of the
-    /// call began with the first attempt to deliver the call since its last answer or failed
-    /// attempt. If there was no such attempt, the time-out begins now.
+    /// call began with the first delivery of the call since its last answer or failed attempt. If
+    /// there was no such delivery, the time-out begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -318,8 +316,8 @@ impl Core {
 
         step.begin_record(thread.root(), Input::Untaken { call });
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
-        let text = format!("{listener} could not be reached within {} s", timeout.as_secs_f64());
-        self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
+        let reason = format!("could not be reached within {} s", timeout.as_secs_f64());
+        self.fail_undelivered(step, call, &reason, false);
     }
 
     /// Marks the listener as present, because a process of the listener has sent something. The

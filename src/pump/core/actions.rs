@@ -6,7 +6,7 @@ use super::outcome::{CALL_CLOSED, OutcomeContext};
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::contract::{Gather, Meaning};
+use crate::contract::{Contract, Gather, Meaning};
 use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
@@ -139,7 +139,7 @@ impl Core {
                 let text = format!("{peer} is waiting for this very call; spawn a thread instead");
                 return Err((RefusalRule::Cycle, text));
             }
-            if self.scheduler.backlog(peer) >= contract.backlog {
+            if self.is_backlog_full(contract, now) {
                 return Err((
                     RefusalRule::Busy,
                     format!("{peer} has {} calls waiting", contract.backlog),
@@ -161,6 +161,19 @@ impl Core {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether as many calls wait for a listener as its `backlog` permits. Calls that the free
+    /// capacity of the listener takes at the end of this step do not count as waiting.
+    fn is_backlog_full(&self, contract: &Contract, now: Time) -> bool {
+        let queued = self.scheduler.backlog(&contract.name);
+        if queued < contract.backlog {
+            return false;
+        }
+
+        let is_paused = |thread: &ThreadId| self.is_paused_at(contract, thread);
+        let deliverable = self.scheduler.deliverable(contract, now, is_paused);
+        queued.saturating_sub(deliverable) >= contract.backlog
     }
 
     /// Returns a description of a budget that the tree of `thread` has used up. Returns `None` if

@@ -4,6 +4,7 @@
 //! pump. A decision counts once. A second decision is refused, and the refusal is recorded.
 
 use super::event::{CallDecision, Effect, GatedAnswer, OperatorRuling};
+use super::failures::earlier_deliveries;
 use super::outcome::{Gated, OutcomeContext};
 use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
@@ -207,7 +208,8 @@ impl Core {
             self.note_ruling(step, call, by.clone(), reason, false);
         }
 
-        let text = ended_by_operator("refused", by, reason);
+        let earlier = self.state.call(call).map(earlier_deliveries).unwrap_or_default();
+        let text = ended_by_operator("refused", by, reason) + &earlier;
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
         Ok(())
     }

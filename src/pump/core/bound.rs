@@ -39,6 +39,28 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
+    /// Returns the threads that are bound to `call` and in which no call was ever opened.
+    pub(super) fn unused_bound_threads(&self, call: CallId) -> Vec<ThreadId> {
+        let spawner = self.state.call(call).filter(|open| open.has_bound);
+        let spawner = spawner.filter(|_| !mutant("let-bound-threads-run"));
+        let tree = spawner.and_then(|spawner| self.state.tree(&spawner.thread));
+        let threads = tree.into_iter().flat_map(|tree| tree.threads.iter());
+        let unused = threads.filter(|(_, thread)| {
+            thread.bound == Some(call) && thread.open_calls == 0 && thread.result.is_none()
+        });
+        let mut unused: Vec<_> = unused.map(|(id, _)| id.clone()).collect();
+        unused.sort_unstable();
+        unused
+    }
+
+    /// Records that these threads have ended, which come from [`Core::unused_bound_threads`]. The
+    /// call to which they are bound has closed.
+    pub(super) fn note_unused(&mut self, step: &mut Step, threads: &[ThreadId]) {
+        for thread in threads {
+            self.cancelled_note(step, thread, CALL_ENDED);
+        }
+    }
+
     /// Cancels `calls`, which come from [`Core::bound_calls`], and records a note in each bound
     /// thread. The caller also closes the call to which the threads are bound, so nothing can use
     /// the results of `calls`.

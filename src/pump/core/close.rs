@@ -184,7 +184,7 @@ impl Core {
 
     /// Closes one call. If this was the last open leg of a forwarded call, returns the forwarded
     /// call with its result, and the caller must close it next. Returns `None` in all other cases.
-    /// A forwarded call has a leg for each peer to which its listener forwarded it.
+    /// A forwarded call has a leg for each payload and each peer to which its listener forwarded it.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -204,7 +204,7 @@ impl Core {
         }
 
         if closed.opening.forward {
-            return Some((opener, self.forwarded(step, &closed, opener)?));
+            return Some((opener, self.forwarded(step, opener)?));
         }
 
         self.wake(step, opener);
@@ -212,22 +212,15 @@ impl Core {
     }
 
     /// Returns the result of a call that its listener has forwarded to peers. The result consists
-    /// of the results of all calls to these peers. Returns `None` while one of these calls is open.
-    fn forwarded(
-        &mut self,
-        step: &mut Step,
-        closed: &ClosingCall,
-        opener: CallId,
-    ) -> Option<CallResult> {
+    /// of the results of all calls to these peers, in the order of the calls. Returns `None` while
+    /// one of these calls is open.
+    fn forwarded(&mut self, step: &mut Step, opener: CallId) -> Option<CallResult> {
         let open = self.state.call(opener)?;
-        let group = closed.opening.group.map_or(closed.id, |(group, _)| group);
-        if open.awaiting.iter().any(|awaited| awaited.group == group) {
+        if open.awaiting.iter().any(|awaited| open.is_forwarded(awaited.slot)) {
             return None;
         }
 
-        let own = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0))?;
-        let action = own.slot.action;
-        let parts = open.pending.iter().filter(|p| p.slot.action == action);
+        let parts = open.pending.iter().filter(|p| open.is_forwarded(p.slot.action));
         let parts: Vec<_> = parts.map(|p| Arc::clone(&p.message)).collect();
         let mut payloads = Vec::new();
         for part in parts {
@@ -316,6 +309,7 @@ impl Core {
             messages.collect::<Vec<_>>()
         });
         let bound = self.bound_calls(closed.id);
+        let unused = self.unused_bound_threads(closed.id);
         let goal = self.goal_of(closed.id);
         self.fact(step, Fact::CallClosed { call: closed.id, how });
 
@@ -335,6 +329,7 @@ impl Core {
 
         self.withdraw_preview(step, closed.id);
         self.cancel_bound(step, bound);
+        self.note_unused(step, &unused);
     }
 
     fn stop_timers(&mut self, step: &mut Step, closed: &ClosingCall) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::event::{Alarm, Effect};
 use super::outcome::AttemptSource;
 use super::{Core, Step};
+use crate::contract::Contract;
 use crate::envelope::{AttemptFailure, Disposition};
 use crate::ids::{CallId, ListenerName};
 use crate::limits;
@@ -71,7 +72,9 @@ impl Core {
     ) {
         let code = match failure {
             _ if self.is_turn_not_recorded(call, failure) => ErrorCode::NotRecorded,
-            AttemptFailure::Unreachable { .. } => ErrorCode::Undeliverable,
+            AttemptFailure::Unreachable { .. } if !self.has_handled_a_part(call) => {
+                ErrorCode::Undeliverable
+            }
             AttemptFailure::Lost { .. } => ErrorCode::UnknownOutcome,
             AttemptFailure::Spent { .. } => ErrorCode::BudgetSpent,
             AttemptFailure::TooLarge { .. } => ErrorCode::TooLarge,
@@ -90,7 +93,7 @@ impl Core {
                 format!("{listener} failed: its model call came to nothing: {detail}")
             }
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
-            (failure, n) => format!("{listener} failed {n} times, last: {}", outward(failure)),
+            (failure, n) => format!("{listener} failed {}, last: {}", times(n), outward(failure)),
         };
 
         match failure {
@@ -151,6 +154,10 @@ impl Core {
     /// Handles [`Alarm::Retry`]: the delay before a retry is over, so the call is queued again.
     pub(super) fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
+        if self.has_no_attempt_left(open) {
+            return self.fail_without_attempt(step, call);
+        }
+
         let is_paced = self.failed_rounds(open) >= limits::ROUNDS_FAILED_BACKOFF;
         let has_failed = open.failures > 0;
         // A call that is held meanwhile is queued at the end of its hold.
@@ -173,6 +180,70 @@ impl Core {
         self.enqueue(step, &callee, &thread, call);
     }
 
+    /// Whether a call has failed as often as the config permits. True only if a reload or a restart
+    /// has lowered the number of attempts: otherwise the last failed attempt ends the call.
+    pub(super) fn has_no_attempt_left(&self, call: &Call) -> bool {
+        let contract = self.contracts.get(&call.callee);
+        let request = call.request().map(|request| &request.name);
+        let is_spent = |contract: &Contract| call.failures >= contract.attempts_of(request);
+        call.failures > 0
+            && call.handed_over.is_none()
+            && contract.is_some_and(is_spent)
+            && !mutant("deliver-what-was-lost")
+    }
+
+    /// Fails a call that has failed as often as the config permits (see
+    /// [`Core::has_no_attempt_left`]).
+    fn fail_without_attempt(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let listener = &open.callee;
+        let request = open.request().map(|request| &request.name);
+        let contract = self.contracts.get(listener);
+        let attempts = contract.map_or(0, |contract| contract.attempts_of(request));
+        let most =
+            if attempts == 1 { "one attempt".to_owned() } else { format!("{attempts} attempts") };
+        let failed = times(open.failures);
+        let text = format!("{listener} failed {failed}, and the config now permits {most}");
+
+        step.begin_record(open.thread.root(), Input::Retry { call });
+        self.fail_with(step, call, ErrorCode::ListenerFailed, &text, Disposition::Failed);
+    }
+
+    /// Whether the listener of a call has given an outcome to it before, so that it may have done a
+    /// part of the work.
+    fn has_handled_a_part(&self, call: CallId) -> bool {
+        self.state.call(call).is_some_and(|open| open.turns > 0)
+    }
+
+    /// Fails a call that cannot be delivered. `reason` follows the name of the listener in the text
+    /// for the caller. The code is `undeliverable` only if no earlier delivery can have had effects.
+    /// With `is_lasting`, the caller learns that sending the call again cannot help.
+    pub(super) fn fail_undelivered(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        reason: &str,
+        is_lasting: bool,
+    ) {
+        let Some(open) = self.state.call(call) else { return };
+        let listener = &open.callee;
+        let request = open.request().map(|request| &request.name);
+        let contract = self.contract_of_work(listener);
+        let is_repeatable = contract.is_some_and(|contract| contract.attempts_of(request) > 1);
+        let code = match (open.failures, open.turns) {
+            (0, 0) => ErrorCode::Undeliverable,
+            (0, _) if !is_repeatable => ErrorCode::UnknownOutcome,
+            _ => ErrorCode::ListenerFailed,
+        };
+        let text = format!("{listener} {reason}{}", earlier_deliveries(open));
+
+        if is_lasting {
+            self.fail_for_good(step, call, code, &text, Disposition::Failed);
+        } else {
+            self.fail_with(step, call, code, &text, Disposition::Failed);
+        }
+    }
+
     /// Handles [`Alarm::Gone`]: fails a call that its listener can no longer handle. Either the
     /// config no longer contains the listener, or the call was approved with a preview, and the
     /// listener no longer declares previews.
@@ -190,9 +261,23 @@ impl Core {
             return self.wake(step, call);
         }
 
-        let text = format!("{listener} is no longer part of this organism");
-        self.fail_for_good(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
+        self.fail_undelivered(step, call, "is no longer part of this organism", true);
     }
+}
+
+/// Returns the part of a text that states the earlier deliveries of a call which ends without a
+/// further one. Returns an empty text if the listener has neither failed nor given an outcome.
+pub(super) fn earlier_deliveries(call: &Call) -> String {
+    let listener = &call.callee;
+    match (call.failures, call.turns) {
+        (0, 0) => String::new(),
+        (0, _) => format!("; {listener} has handled a part of this before"),
+        (n, _) => format!("; {listener} was given this before, and failed {}", times(n)),
+    }
+}
+
+fn times(n: u32) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
 
 /// Description of the failure that is recorded if the outcome of a delivery was lost.

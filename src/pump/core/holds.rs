@@ -3,6 +3,7 @@
 
 use super::calls_by_client::ClientAndListener;
 use super::event::{Alarm, Effect};
+use super::failures::earlier_deliveries;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
@@ -129,7 +130,9 @@ impl Core {
 
     fn request_approval(&mut self, step: &mut Step, call: CallId, why: &'static str) {
         let Some(held) = self.describe_held_call(call) else { return };
-        let until = self.state.call(call).and_then(|open| open.held?.until);
+        let Some(open) = self.state.call(call) else { return };
+        let why = format!("{why}{}", earlier_deliveries(open));
+        let until = open.held.and_then(|held| held.until);
         let HeldCallDescription { message, digest, listener, .. } = held.clone();
 
         let answer = CorePayload::ApprovalRequested { message, listener, digest, why, until };
@@ -241,8 +244,9 @@ impl Core {
         }
 
         let reason = format!("nobody approved it within {waited} s");
+        let text = format!("{reason}{}", earlier_deliveries(open));
         self.note_ruling(step, call, ListenerName::core(), &reason, false);
-        self.fail_with(step, call, ErrorCode::Denied, &reason, Disposition::Expired);
+        self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Expired);
     }
 
     /// Records a note that informs the caller of the decision on its held call: an approval if

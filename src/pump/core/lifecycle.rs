@@ -121,13 +121,15 @@ impl Core {
 
     /// Continues an open call on which no listener works. Does the first of these that applies:
     ///
-    /// - If the call can no longer be handled, sets an alarm that fails it.
+    /// - If the call can no longer be handled, or has no attempt left, sets an alarm that fails it.
     /// - If the hold of the call needs an alarm (see [`Core::hold_alarm_due`]), sets it.
     /// - If the call is ready, queues it.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+        } else if self.has_no_attempt_left(call) {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Retry { call: id } });
         } else if let Some(at) = self.hold_alarm_due(call, step.time) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
         } else if call.is_ready() {

@@ -80,6 +80,7 @@ impl Core {
     /// - A call with a delivery in flight stays unchanged.
     /// - A call is failed if the config no longer has its listener, or if it was approved with a
     ///   preview and the listener no longer declares previews.
+    /// - A call is failed if it has failed as often as the config permits.
     /// - A call is held or released if its hold differs from the one that the config requires.
     /// - All other queued calls stay in their queues.
     ///
@@ -101,6 +102,8 @@ impl Core {
                 step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
             } else if self.lacks_its_previews(call) {
                 self.set_aside(step, id, Alarm::Gone { call: id });
+            } else if self.has_no_attempt_left(call) {
+                step.effect(Effect::Alarm { at: now, alarm: Alarm::Retry { call: id } });
             } else if self.hold_alarm_due(call, now).is_some_and(is_due) {
                 self.set_aside(step, id, Alarm::Held { call: id });
             } else {
@@ -112,11 +115,14 @@ impl Core {
 
     /// Returns the alarm that must handle a call before its delivery, or `None` if the call may be
     /// delivered. Such an alarm is needed if a reload has changed what the call needs: the config
-    /// now requires a hold, or the listener no longer declares previews. The alarm makes the change
-    /// in a step of its own, because the current step can belong to another tree.
+    /// now requires a hold or permits no further attempt, or the listener no longer declares
+    /// previews. The alarm makes the change in a step of its own, because the current step can
+    /// belong to another tree.
     pub(super) fn alarm_before_delivery(&self, call: &Call, now: Time) -> Option<Alarm> {
         if self.lacks_its_previews(call) {
             Some(Alarm::Gone { call: call.id })
+        } else if self.has_no_attempt_left(call) {
+            Some(Alarm::Retry { call: call.id })
         } else if self.lacks_its_hold(call, now) {
             Some(Alarm::Held { call: call.id })
         } else {

@@ -13,7 +13,7 @@ use super::signatures::SignedDecision;
 use super::submit::ClientRequest;
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::contract::Role;
+use crate::contract::{Meaning, Role};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
@@ -23,6 +23,10 @@ use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, KeyUse, Retr
 
 /// Label of the subthread for the retry of a listener's call.
 const RETRY_LABEL: &str = "retry";
+
+/// Refusal of the retry of a delegation.
+const IS_DELEGATION: &str = "this delegates a task of a goal, and only the goal can use its result; \
+    retry the request to which the goal belongs";
 
 /// An operator's request to retry a message. The gate has checked the message's payload again:
 /// `payload` is the result.
@@ -146,13 +150,30 @@ impl Core {
 
     /// Returns the peers that get the payload of a retry. This is only the recipient of the retried
     /// message, if the message had one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal if the sender may not send the payload, if there is no room for the call,
+    /// or if the payload delegates a task of a goal.
     fn peers_of_retry(
         &self,
         action: &RetryAction,
         checked: &Checked,
     ) -> Result<Vec<ListenerName>, Refusal> {
         let refused = |(rule, text): (RefusalRule, String)| refusal_of(rule, text, checked);
-        let peers = self.admissible(&action.sender, checked).map_err(refused)?;
+        let sender = &action.sender;
+        // An agent has called itself in a thread that it had spawned.
+        if *checked.meaning() == Meaning::Own && action.to.as_ref() == Some(sender) {
+            let peers = vec![sender.clone()];
+            self.check_room(sender, &peers, checked).map_err(refused)?;
+            return Ok(peers);
+        }
+        if matches!(checked.meaning(), Meaning::Delegate { .. }) {
+            let rule = RefusalRule::NotInVocabulary;
+            return Err(refusal_of(rule, IS_DELEGATION, checked));
+        }
+
+        let peers = self.admissible(sender, checked).map_err(refused)?;
         let Some(to) = &action.to else { return Ok(peers) };
         if peers.contains(to) {
             return Ok(vec![to.clone()]);

@@ -164,6 +164,36 @@ impl Scheduler {
         ring.find_map(|thread| queue.threads.get(thread)?.next())
     }
 
+    /// Returns the number of queued calls that the free capacity of their listener takes in the
+    /// next dispatch. Leaves out paused threads. Returns 0 while the listener is absent.
+    pub fn deliverable(
+        &self,
+        contract: &Contract,
+        now: Time,
+        is_paused: impl Fn(&ThreadId) -> bool,
+    ) -> usize {
+        let Some(queue) = self.queues.get(&contract.name) else { return 0 };
+        if self.absences.admission(&contract.name, now) != Admission::Any {
+            return 0;
+        }
+
+        let free = contract.concurrency.saturating_sub(queue.running);
+        let free = usize::try_from(free).unwrap_or(usize::MAX);
+        let mut found = 0;
+        for thread in queue.ring.iter().filter(|thread| !is_paused(thread)) {
+            if found >= free {
+                break;
+            }
+
+            let Some(own) = queue.threads.get(thread) else { continue };
+            if own.next().is_some() {
+                found += if takes_thread(contract) { 1 } else { own.ready.len() };
+            }
+        }
+
+        found.min(free)
+    }
+
     pub fn mark_runnable(&mut self, listener: &ListenerName) {
         if !self.runnable.contains(listener) {
             self.runnable.push_back(listener.clone());
@@ -402,6 +432,30 @@ mod tests {
         assert!(!scheduler.is_waiting(call(1)));
         assert_eq!(scheduler.backlog(&finder.name), 0);
         assert_eq!(take(&mut scheduler, &finder), None);
+    }
+
+    #[test]
+    fn queued_calls_that_free_capacity_takes_are_deliverable() {
+        let mut scheduler = Scheduler::default();
+        let own = thread("own");
+        let other = thread("other");
+        for (n, place) in [(1, &own), (2, &own), (3, &own), (4, &other)] {
+            scheduler.enqueue(&contract(3).name, place, call(n));
+        }
+
+        let deliverable = |scheduler: &Scheduler, contract: &Contract| {
+            scheduler.deliverable(contract, NOW, |_| false)
+        };
+        assert_eq!(deliverable(&scheduler, &contract(3)), 3);
+        assert_eq!(deliverable(&scheduler, &contract(10)), 4);
+        assert_eq!(scheduler.deliverable(&contract(10), NOW, |place| *place == own), 1);
+
+        let mut serial = contract(10);
+        serial.serial_per_thread = true;
+        assert_eq!(deliverable(&scheduler, &serial), 2, "one for each thread");
+
+        scheduler.start(&contract(3).name);
+        assert_eq!(deliverable(&scheduler, &contract(3)), 2);
     }
 
     #[test]

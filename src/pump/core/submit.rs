@@ -139,6 +139,21 @@ impl Core {
             return Err((RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY.to_owned()));
         };
 
+        self.check_room(client, peers, checked)?;
+        Ok(peers.clone())
+    }
+
+    /// Checks whether there is room for a call of `client` with this payload to each of `peers`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the broken rule with its explanation.
+    pub(super) fn check_room(
+        &self,
+        client: &ListenerName,
+        peers: &[ListenerName],
+        checked: &Checked,
+    ) -> Result<(), (RefusalRule, String)> {
         if self.draining {
             let text = "the organism is stopping; send again when it is back";
             return Err((RefusalRule::Draining, text.to_owned()));
@@ -173,7 +188,7 @@ impl Core {
             return Err((RefusalRule::Busy, text));
         }
 
-        Ok(peers.clone())
+        Ok(())
     }
 
     /// Whether a request of `client` in the tree of `thread` resets the counters that limit the

@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Returns the alarms of deadlines that have passed, at most `most`. Deadlines of attempts come
-    /// first, then deadlines of trees, each of them sorted by time.
+    /// first, and deadlines of trees after them. Both are sorted by time.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let attempts = self.timeouts.due(now);
         let attempts = attempts.map(|(call, attempt)| Alarm::Deadline { call, attempt });

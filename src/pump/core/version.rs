@@ -148,6 +148,15 @@ const CHANGES: &[(u32, &str)] = &[
          recorded result waits while another leg may reply, the threads of the source do not count, \
          and a thread that ended with its call is unknown",
     ),
+    (
+        62,
+        "a run of a workflow that began from this version on does not retry a goal that fails as \
+         `stopped`; calls of one outcome do not wait while their listener has free capacity; a call \
+         that has failed as often as a changed config permits ends; a call that its listener had \
+         before does not end as `undeliverable`, and its approval and refusal name the failures; all \
+         payloads that one outcome forwards give their results; the call of an agent to itself is \
+         retried, and a delegation is not; the end of a bound thread without a call is recorded",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::failed_attempts::warn_of_failed_attempts;
-use super::{Pump, PumpCommand};
+use super::{Pump, PumpCommand, WriteObstacle};
 use crate::bus::Delivery;
 use crate::clock::{Time, since_boot};
 use crate::envelope::RefusalRule;
@@ -161,7 +161,7 @@ impl Pump {
                         logged = Some(reason);
                     }
                     self.metrics.counts().set_obstacle(Some(&error));
-                    self.wait_out(&error);
+                    self.wait_out(WriteObstacle::of(&error))?;
                 }
                 Err(error) => return Err(error),
             }
@@ -175,23 +175,52 @@ impl Pump {
         Ok(())
     }
 
-    /// Waits until the journal may accept records again. Meanwhile refuses new submissions, and
-    /// keeps all other commands in their order.
-    fn wait_out(&mut self, error: &Error) {
+    /// Waits until the journal may accept records again. Meanwhile answers the commands that
+    /// arrive.
+    fn wait_out(&mut self, obstacle: WriteObstacle) -> Result<(), Error> {
         let until = Instant::now() + ROOM_RETRY;
         while !self.waiters.is_stopping() {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(PumpCommand::Submit(submit)) if !mutant("take-while-full") => {
-                    let client = submit.submission.client.clone();
-                    if submit.refuse(error) == RefusalRule::Busy {
-                        self.busy.count(&client, self.clock.now());
-                    }
-                }
-                Ok(PumpCommand::Stop) => self.waiters.stop(),
-                Ok(command) => self.waiters.defer(command),
-                Err(_) => return,
+                Ok(command) => self.take_while_waiting(command, obstacle)?,
+                Err(_) => break,
             }
         }
+
+        Ok(())
+    }
+
+    /// Handles a command that arrives while the journal accepts no records. Refuses submissions,
+    /// reloads and the requests of persons, because their senders wait for the result now. Answers
+    /// or refuses most queries. Keeps all other commands, such as the answers of listeners, in
+    /// their order.
+    fn take_while_waiting(
+        &mut self,
+        command: PumpCommand,
+        obstacle: WriteObstacle,
+    ) -> Result<(), Error> {
+        match command {
+            PumpCommand::Submit(submit) if !mutant("take-while-full") => {
+                let client = submit.submission.client.clone();
+                if submit.refuse(obstacle) == RefusalRule::Busy {
+                    self.busy.count(&client, self.clock.now());
+                }
+            }
+            PumpCommand::Operate(request) => {
+                if let Some(request) = request.refuse(obstacle) {
+                    self.waiters.defer(PumpCommand::Operate(Box::new(request)));
+                }
+            }
+            PumpCommand::Reload(reload) => reload.refuse(obstacle),
+            PumpCommand::Query(query, permit) => {
+                if let Some(query) = self.answer_while_waiting(*query, obstacle)? {
+                    self.waiters.defer(PumpCommand::Query(Box::new(query), permit));
+                }
+            }
+            PumpCommand::Stop => self.waiters.stop(),
+            command => self.waiters.defer(command),
+        }
+
+        Ok(())
     }
 }

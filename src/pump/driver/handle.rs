@@ -10,6 +10,7 @@ use super::PumpCommand;
 use super::busy_counter::BusyCounter;
 use super::call_waits::WaitSender;
 use super::completions::{CompletionSender, Completions};
+use super::pump_metrics::{PumpMetrics, WriteObstacle};
 use super::shared_gate::SharedGate;
 use super::spans;
 use super::submission_limit::{InboxBound, InboxPermit, SubmissionLimiter};
@@ -19,7 +20,6 @@ use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
-use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
     CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
@@ -46,6 +46,16 @@ pub struct CallCompletion {
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
+/// Reason why the pump neither answers a query nor takes another config.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PumpUnavailable {
+    #[error(transparent)]
+    Stopped(#[from] PumpStopped),
+    /// The pump waits until the journal accepts records again.
+    #[error("{0}")]
+    Waits(WriteObstacle),
+}
+
 /// A request of an operator or of the alert monitor, with a channel for the pump's ruling.
 pub(in crate::pump) struct OperatorRequest {
     pub event: Event,
@@ -55,6 +65,50 @@ pub(in crate::pump) struct OperatorRequest {
     /// Permit of the inbox; `None` for a request that does not count towards the bound of the
     /// inbox.
     pub permit: Option<InboxPermit>,
+}
+
+impl OperatorRequest {
+    /// Whether a person sent the request. The pump may refuse such a request, and does not carry it
+    /// out if its sender has given up.
+    fn is_of_person(&self) -> bool {
+        // Actions on the organism itself, and alerts, must go on record.
+        matches!(
+            &self.event,
+            Event::Cancel(_)
+                | Event::Decide(_)
+                | Event::Pause(_)
+                | Event::Fork(_)
+                | Event::RetryMessage(_)
+        )
+    }
+
+    /// Whether the sender has given up, so that the request must not be carried out any more.
+    pub fn is_withdrawn(&self) -> bool {
+        self.is_of_person() && self.ruling.is_closed()
+    }
+
+    /// Refuses the request of a person because the journal cannot accept records at present.
+    /// Returns any other request, which must wait.
+    pub fn refuse(self, obstacle: WriteObstacle) -> Option<Self> {
+        let refusal = || refusal_while_waiting(obstacle);
+        let ruling = match &self.event {
+            Event::Cancel(_) | Event::Decide(_) => OperatorRuling::Plain(Err(refusal())),
+            Event::Pause(_) => OperatorRuling::Pause(PauseRuling::Refused(refusal())),
+            Event::Fork(_) => OperatorRuling::Fork(ForkRuling::Refused(refusal())),
+            Event::RetryMessage(_) => OperatorRuling::Retry(RetryRuling::Refused(refusal())),
+            _ => return Some(self),
+        };
+
+        // The send fails if the sender has left, and then no answer is needed.
+        self.ruling.send(ruling).ok();
+        None
+    }
+}
+
+/// Returns the refusal of a request of an operator while the journal accepts no records.
+fn refusal_while_waiting(obstacle: WriteObstacle) -> Refusal {
+    let message = format!("{obstacle}, so nothing was done; try again later");
+    Refusal::new(obstacle.rule(), message, b"")
 }
 
 /// An agent's request to reserve the cost of a model call, with a channel for the reply. The reply
@@ -85,26 +139,18 @@ pub(in crate::pump) struct Submit {
 impl Submit {
     /// Refuses the submission because the journal cannot accept records at present. Sends the
     /// refusal to the client, and returns its rule.
-    pub fn refuse(self, error: &Error) -> RefusalRule {
+    pub fn refuse(self, obstacle: WriteObstacle) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
             Err(refusal) => refusal.head.as_bytes(),
         };
 
-        let (rule, message) = match error {
-            Error::Unavailable { .. } => (
-                RefusalRule::Busy,
-                "the journal's server is unavailable; send the payload again later",
-            ),
-            Error::Denied(_) => (
-                RefusalRule::Busy,
-                "the journal's server denies writes; send the payload again later",
-            ),
-            _ => (
-                RefusalRule::StorageFull,
-                "the disk is full; send the payload again when the disk has space",
-            ),
+        let rule = obstacle.rule();
+        let when = match obstacle {
+            WriteObstacle::Disk => "when the disk has space",
+            WriteObstacle::Server | WriteObstacle::Denied => "later",
         };
+        let message = format!("{obstacle}; send the payload again {when}");
 
         let refusal = Refusal::new(rule, message, text);
         let retry_after = Some(super::group_commit::ROOM_RETRY);
@@ -132,6 +178,7 @@ pub struct Handle {
     recorded: watch::Receiver<Position>,
     tracer: SpanTracer,
     live: Arc<LiveChannel>,
+    metrics: Arc<PumpMetrics>,
 }
 
 /// Returns the code of the rule under which a submission was refused, for the submission's span.
@@ -159,12 +206,19 @@ impl Handle {
         gates: SharedGate,
         busy: BusyCounter,
         recorded: watch::Receiver<Position>,
+        metrics: Arc<PumpMetrics>,
     ) -> Self {
         let limiter = SubmissionLimiter::default();
         let inbox = InboxBound::default();
         let tracer = SpanTracer::default();
         let live = Arc::default();
-        Self { outbox, gates, limiter, inbox, busy, recorded, tracer, live }
+        Self { outbox, gates, limiter, inbox, busy, recorded, tracer, live, metrics }
+    }
+
+    /// Returns the obstacle that keeps the pump from writing records at present; `None` if there is
+    /// none.
+    pub fn waits_for(&self) -> Option<WriteObstacle> {
+        self.metrics.waits_for()
     }
 
     /// Returns the live channel of this pump, which shows what model calls do at present.

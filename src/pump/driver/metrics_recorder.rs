@@ -240,9 +240,9 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Returns the text that follows `start` in the payload of `message`, such as the value of an
-/// attribute. Returns `None` if the message is not from the core, if the local name of its payload
-/// is not `local`, or if the payload does not contain `start`.
+/// Returns the text between `start` and the next quotation mark in the payload of `message`, such
+/// as the value of an attribute. Returns `None` if the message is not from the core, if the local
+/// name of its payload is not `local`, or if the payload does not contain `start`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 pub use call_waits::{CallWait, CallWaitReason, WaitSender};
 pub use completions::Completions;
-pub use handle::{CallCompletion, Handle, PumpStopped};
+pub use handle::{CallCompletion, Handle, PumpStopped, PumpUnavailable};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
 pub(crate) use queries::{DeliveryInFlight, TimePassage};
 pub use queries::{HeldCalls, HeldPreview, HeldRequest};
@@ -159,7 +159,8 @@ impl Pump {
         let last = Position(journal.next().0.saturating_sub(1));
         let (recorded, follow) = tokio::sync::watch::channel(last);
         let gates = SharedGate::new(gate.clone());
-        let handle = Handle::new(outbox, gates.clone(), busy.clone(), follow);
+        let counts = Arc::new(PumpMetrics::new(&gate.contracts, journal.proof()));
+        let handle = Handle::new(outbox, gates.clone(), busy.clone(), follow, Arc::clone(&counts));
 
         let alarms = AlarmQueue::default();
         let waiters = Waiters::default();
@@ -167,8 +168,7 @@ impl Pump {
         let unflushed_hosts = Vec::new();
         let clock = PumpClock::start(core.state().time);
         let heartbeats = PendingHeartbeats::default();
-        let metrics =
-            MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts, journal.proof())));
+        let metrics = MetricsRecorder::new(counts);
 
         Self {
             core,

@@ -87,6 +87,38 @@ struct PumpPhase {
 pub enum WriteObstacle {
     Disk = 1,
     Server = 2,
+    /// The journal's servers are reached, and deny the pump the right to write.
+    Denied = 3,
+}
+
+impl WriteObstacle {
+    /// Returns the obstacle that an error of the journal shows. The error must be one after which
+    /// the pump tries again.
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            Error::Unavailable { .. } => Self::Server,
+            Error::Denied(_) => Self::Denied,
+            _ => Self::Disk,
+        }
+    }
+
+    /// Returns the rule under which the pump refuses requests meanwhile.
+    pub fn rule(self) -> RefusalRule {
+        match self {
+            Self::Disk => RefusalRule::StorageFull,
+            Self::Server | Self::Denied => RefusalRule::Busy,
+        }
+    }
+}
+
+impl std::fmt::Display for WriteObstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "the disk is full",
+            Self::Server => "the journal's server is unavailable",
+            Self::Denied => "the journal's server denies writes",
+        })
+    }
 }
 
 /// Reason why a pump refuses submissions.
@@ -198,10 +230,7 @@ impl PumpMetrics {
     /// Records whether the journal accepts records. `error` is the reason why it does not, or
     /// `None` if it does.
     pub(super) fn set_obstacle(&self, error: Option<&Error>) {
-        let what = error.map(|error| match error {
-            Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,
-            _ => WriteObstacle::Disk,
-        });
+        let what = error.map(WriteObstacle::of);
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);
     }
 
@@ -209,6 +238,7 @@ impl PumpMetrics {
         match self.life.waits_for.load(Ordering::Relaxed) {
             0 => None,
             2 => Some(WriteObstacle::Server),
+            3 => Some(WriteObstacle::Denied),
             _ => Some(WriteObstacle::Disk),
         }
     }
@@ -328,10 +358,12 @@ impl PumpMetrics {
         page.gauges("organism_checkpoint_copies_waiting", "Checkpoints that wait to be copied.")
             .sample(&[], self.copies_waiting.get());
 
-        let waits = |what| u64::from(self.waits_for() == Some(what));
+        let waits_for = self.waits_for();
+        let is_disk = waits_for == Some(WriteObstacle::Disk);
+        let is_server = waits_for.is_some() && !is_disk;
         page.gauges("organism_waiting", "1 while the journal accepts no records, by the reason.")
-            .sample(&[("for", "disk")], waits(WriteObstacle::Disk))
-            .sample(&[("for", "server")], waits(WriteObstacle::Server));
+            .sample(&[("for", "disk")], u64::from(is_disk))
+            .sample(&[("for", "server")], u64::from(is_server));
 
         page.gauges("organism_draining", "1 once the pump accepts no new submissions.")
             .sample(&[], u64::from(self.life.draining.load(Ordering::Relaxed)));

@@ -7,14 +7,18 @@ use tokio::sync::oneshot;
 
 use super::call_waits::{CallWait, CallWaitReason, WaitSender};
 use super::completions::{CompletionSender, Completions};
-use super::handle::{CallCompletion, Handle, PumpStopped};
-use super::{Pump, PumpCommand};
+use super::handle::{CallCompletion, Handle, PumpStopped, PumpUnavailable};
+use super::{Pump, PumpCommand, WriteObstacle};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::thread::{Call, CallPreview, Hold, Tree};
+
+/// Channel for the answer to a query about held calls. The answer is the obstacle if the pump
+/// cannot write records at present.
+type HeldAnswer<T> = oneshot::Sender<Result<T, WriteObstacle>>;
 
 pub(in crate::pump) enum PumpQuery {
     /// Registers `completion` to get the completion of the call. `is_open` gets false if the call
@@ -27,12 +31,12 @@ pub(in crate::pump) enum PumpQuery {
     },
     /// Requests the thread of a held call; the answer is `None` if the call is not held. `message`
     /// is the message that opened the call.
-    HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
+    HeldThread { message: MessageId, answer: HeldAnswer<Option<ThreadId>> },
     /// Requests the ids of all held calls.
-    HeldIds { answer: oneshot::Sender<Vec<CallId>> },
+    HeldIds { answer: HeldAnswer<Vec<CallId>> },
     /// Requests the held calls among `calls`. The answer contains the message that opened each of
     /// these calls, and the reason for its hold.
-    HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
+    HeldCalls { calls: Vec<CallId>, answer: HeldAnswer<Vec<HeldRequest>> },
     /// Requests the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
@@ -112,7 +116,7 @@ pub struct HeldRequest {
 /// The state of the preview of a held call.
 #[derive(Debug, Clone)]
 pub enum HeldPreview {
-    /// The listener has still to give the preview.
+    /// The listener has not given the preview yet.
     Requested,
     /// The preview is recorded in this note.
     Recorded(Arc<Message>),
@@ -129,18 +133,17 @@ pub struct HeldCalls {
 
 impl HeldCalls {
     /// Returns the requests of the next held calls, or `None` after the last batch.
-    pub async fn next_batch(&mut self) -> Result<Option<Vec<HeldRequest>>, PumpStopped> {
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<HeldRequest>>, PumpUnavailable> {
         let calls: Vec<_> = self.ids.by_ref().take(limits::HELD_CALLS_BATCH).collect();
         if calls.is_empty() {
             return Ok(None);
         }
 
-        let held = self.pump.query(|answer| PumpQuery::HeldCalls { calls, answer }).await?;
-        Ok(Some(held))
+        self.pump.held_query(|answer| PumpQuery::HeldCalls { calls, answer }).await.map(Some)
     }
 
     /// Returns the requests of all held calls.
-    pub async fn all(mut self) -> Result<Vec<HeldRequest>, PumpStopped> {
+    pub async fn all(mut self) -> Result<Vec<HeldRequest>, PumpUnavailable> {
         let mut all = Vec::new();
         while let Some(batch) = self.next_batch().await? {
             all.extend(batch);
@@ -166,21 +169,24 @@ impl Handle {
 
     /// Returns the thread of a held call. `message` is the message that opened the call. Returns
     /// `None` if this pump holds no such call.
-    pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
-        self.query(|answer| PumpQuery::HeldThread { message, answer }).await
+    pub async fn held_thread(
+        &self,
+        message: MessageId,
+    ) -> Result<Option<ThreadId>, PumpUnavailable> {
+        self.held_query(|answer| PumpQuery::HeldThread { message, answer }).await
     }
 
     /// Returns the calls of this pump that are held at this moment.
-    pub async fn held_calls(&self) -> Result<HeldCalls, PumpStopped> {
-        let ids = self.query(|answer| PumpQuery::HeldIds { answer }).await?;
+    pub async fn held_calls(&self) -> Result<HeldCalls, PumpUnavailable> {
+        let ids = self.held_query(|answer| PumpQuery::HeldIds { answer }).await?;
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
     /// Returns a list that contains the call opened by `message`, if this pump holds it. Otherwise
     /// the list is empty.
-    pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
+    pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpUnavailable> {
         let calls = vec![CallId(message)];
-        self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
+        self.held_query(|answer| PumpQuery::HeldCalls { calls, answer }).await
     }
 
     /// Returns the name of the sender that opened the root of a thread's tree, or `None` if the
@@ -227,6 +233,14 @@ impl Handle {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
 
+    /// Sends a query about held calls. Fails while the pump cannot write records.
+    async fn held_query<T>(
+        &self,
+        query: impl FnOnce(HeldAnswer<T>) -> PumpQuery,
+    ) -> Result<T, PumpUnavailable> {
+        self.query(query).await?.map_err(PumpUnavailable::Waits)
+    }
+
     async fn query<T>(
         &self,
         query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
@@ -253,15 +267,50 @@ impl Pump {
                 PumpQuery::HeldCalls { calls, answer } => {
                     let held = self.held_requests(&calls)?;
                     // Sending an answer fails if the client has left.
-                    answer.send(held).ok();
+                    answer.send(Ok(held)).ok();
                 }
                 PumpQuery::HeldThread { message, answer } => {
-                    answer.send(self.held_thread(CallId(message))?).ok();
+                    let held = self.held_thread(CallId(message))?;
+                    answer.send(Ok(held)).ok();
                 }
                 query => self.answer_query(query),
             }
         }
         Ok(())
+    }
+
+    /// Answers a query while the journal accepts no records. Returns a query that must wait.
+    ///
+    /// The state now contains steps that are not durable yet:
+    /// - Queries about held calls are refused, and their clients read the journal instead.
+    /// - Whether a thread exists, and which sender opened it, no step changes. The pump answers.
+    /// - All other queries belong to clients that wait for work, and wait as well.
+    pub(super) fn answer_while_waiting(
+        &mut self,
+        query: PumpQuery,
+        obstacle: WriteObstacle,
+    ) -> Result<Option<PumpQuery>, Error> {
+        // Sending an answer fails if the client has left.
+        match query {
+            PumpQuery::HeldThread { answer, .. } => {
+                answer.send(Err(obstacle)).ok();
+            }
+            PumpQuery::HeldIds { answer } => {
+                answer.send(Err(obstacle)).ok();
+            }
+            PumpQuery::HeldCalls { answer, .. } => {
+                answer.send(Err(obstacle)).ok();
+            }
+            query @ (PumpQuery::TreeHead { .. } | PumpQuery::TreeOpener { .. }) => {
+                if let Some(thread) = query.thread() {
+                    self.core.recall_tree(&thread.root())?;
+                }
+                self.answer_query(query);
+            }
+            query => return Ok(Some(query)),
+        }
+
+        Ok(None)
     }
 
     fn answer_query(&mut self, query: PumpQuery) {
@@ -304,7 +353,7 @@ impl Pump {
             // Answered by the caller of this method.
             PumpQuery::HeldThread { .. } | PumpQuery::HeldCalls { .. } => {}
             PumpQuery::HeldIds { answer } => {
-                answer.send(self.core.held_calls()).ok();
+                answer.send(Ok(self.core.held_calls())).ok();
             }
             PumpQuery::TreeHead { thread, answer } => {
                 let is_known = state.thread(&thread).is_some();

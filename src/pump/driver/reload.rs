@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Handle, Pump, PumpCommand, PumpStopped};
+use super::{Handle, Pump, PumpCommand, PumpStopped, PumpUnavailable, WriteObstacle};
 use crate::bus::Host;
 use crate::envelope::Refusal;
 use crate::ids::{Attempt, CallId, Digest, ListenerName};
@@ -46,6 +46,15 @@ pub(crate) struct ConfigExchange {
 pub(in crate::pump) struct Reload {
     exchange: ConfigExchange,
     done: oneshot::Sender<OperatorRuling>,
+    refused: oneshot::Sender<WriteObstacle>,
+}
+
+impl Reload {
+    /// Refuses the reload because the journal cannot accept records at present.
+    pub fn refuse(self, obstacle: WriteObstacle) {
+        // The send fails if the requester has left, and then no answer is needed.
+        self.refused.send(obstacle).ok();
+    }
 }
 
 /// A host that a reload has replaced. The host gets no more deliveries, but still works on earlier
@@ -57,12 +66,19 @@ pub(super) struct RetiringHost {
 }
 
 impl Handle {
-    /// Puts another config in force. Returns once the reload is durable.
-    pub(crate) async fn reload(&self, exchange: ConfigExchange) -> Result<(), PumpStopped> {
+    /// Puts another config in force. Returns once the reload is durable. A pump whose journal
+    /// accepts no records refuses the reload.
+    pub(crate) async fn reload(&self, exchange: ConfigExchange) -> Result<(), PumpUnavailable> {
         let (done, recorded) = oneshot::channel();
-        let reload = Box::new(Reload { exchange, done });
+        let (refused, refusal) = oneshot::channel();
+        let reload = Box::new(Reload { exchange, done, refused });
         self.outbox().send(PumpCommand::Reload(reload)).map_err(|_| PumpStopped)?;
-        recorded.await.map(drop).map_err(|_| PumpStopped)
+
+        // The pump drops `done` unused if it refuses the reload.
+        if recorded.await.is_ok() {
+            return Ok(());
+        }
+        Err(refusal.await.map_or(PumpUnavailable::Stopped(PumpStopped), PumpUnavailable::Waits))
     }
 }
 
@@ -75,7 +91,7 @@ impl Pump {
             return Ok(());
         }
 
-        let Reload { exchange, done } = *reload;
+        let Reload { exchange, done, .. } = *reload;
         let ConfigExchange { action, core, gate, texts, hosts, retire, switch } = exchange;
         let in_flight: Vec<_> = self
             .core

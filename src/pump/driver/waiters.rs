@@ -54,6 +54,7 @@ impl Waiters {
                 self.receipts.insert(submission.id, waiter);
                 Some(Event::Submit(Box::new(submission)))
             }
+            PumpCommand::Operate(request) if request.is_withdrawn() => None,
             PumpCommand::Operate(request) => {
                 let OperatorRequest { event, ticket, ruling, permit } = *request;
                 drop(permit);
