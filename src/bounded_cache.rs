@@ -43,8 +43,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Stores a value of `bytes` bytes in place of the key's present value, and removes the oldest
-    /// values until the limits hold. If `bytes` alone exceeds the limit, removes the present value,
-    /// stores nothing, and returns false.
+    /// values until the limits hold. Returns true. If `bytes` alone exceeds the limit, removes the
+    /// present value, stores nothing, and returns false.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {

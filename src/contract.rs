@@ -98,9 +98,9 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether the listener forwards answers. If true, an answer whose payload name is one of
-    /// `replies` and is accepted by a peer goes to this peer as a call. The result of that call
-    /// becomes the result of the listener.
+    /// Whether the listener forwards answers. If true, an answer that is one of `replies` and that
+    /// a peer accepts becomes a call to this peer. The result of that call becomes the result of
+    /// the listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
@@ -135,8 +135,8 @@ pub struct Contract {
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
     /// Time for which a client's idempotency key is remembered after its first use; `None` to
-    /// remember the key as long as its tree. The key of an open call does not expire. A request
-    /// with an expired key counts as new.
+    /// remember the key as long as its tree. A request with an expired key counts as new. The key
+    /// never expires while its call is open.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -245,9 +245,9 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns the contract of the listener `name`, without a borrow of these contracts. So the
-    /// caller can change the pump's state while it uses the contract. Returns `None` if no listener
-    /// has this name.
+    /// Returns the contract of the listener `name`; `None` if no listener has this name. The result
+    /// does not borrow these contracts, so the caller can change the pump's state while it uses the
+    /// contract.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -259,8 +259,8 @@ impl Contracts {
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. In the copy, no sender may call a listener that `current` lacks, or send a
-    /// listener a payload that the listener no longer accepts in `current`.
+    /// `current`. In the copy, no sender may make a call that `current` does not permit, because
+    /// the listener is gone or no longer accepts the payload.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

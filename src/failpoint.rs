@@ -50,13 +50,13 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoint while directories are bound to a project: after the check that they are bound to no
-/// other project, and before the lock of the data directory is taken.
+/// Failpoint while directories are bound to a project: after the check that they are not bound yet,
+/// and before this process locks the data directory.
 pub const PROJECT: [&str; 1] = ["directory-unbound"];
 
-/// Failpoints of the pump. Most of them come directly before or after an action that follows a
-/// durable record, such as a delivery. `answered` and `stepped` come earlier: after a listener's
-/// answer has arrived, and before the record of the answer is durable.
+/// Failpoints of the pump. Most of them are directly before or after an action that follows a
+/// durable record, such as a delivery. `answered` and `stepped` are between the arrival of a
+/// listener's answer and the durable record of this answer.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",

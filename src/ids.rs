@@ -94,9 +94,9 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. All messages that the core creates on one OS thread share
-    /// this copy, which saves memory. Each OS thread has its own copy, so that pumps
-    /// on different threads do not contend for the reference count.
+    /// The core's name. All messages that the core creates on one OS thread share one copy of the
+    /// name, which saves memory. Each OS thread has its own copy, so that pumps on different OS
+    /// threads do not contend for the reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }
 

@@ -1,5 +1,5 @@
-//! Metrics that one module counts and another module reads: counters, gauges, histograms, and
-//! Prometheus' text format.
+//! Counters, gauges and histograms that one module counts and another module reads, and the
+//! Prometheus text format in which they are written.
 //!
 //! Counting neither locks nor allocates. This module must not know the meaning of a metric.
 

@@ -80,9 +80,10 @@ pub(super) fn without_byte_order_mark(frame: &[u8]) -> &[u8] {
     frame.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(frame)
 }
 
-/// Whether `beginning` may be the beginning of an answer that names its attempt: white space only,
-/// an XML declaration or a comment, or a start tag, perhaps incomplete, of an `<answer>` or
-/// `<missing-memory>` element.
+/// Whether `beginning` may be the beginning of an answer that names its attempt. True for:
+/// - white space only,
+/// - an XML declaration or a comment,
+/// - a start tag, perhaps incomplete, of an `<answer>` or `<missing-memory>` element.
 pub(super) fn may_name_attempt(beginning: &[u8]) -> bool {
     let head = without_byte_order_mark(beginning);
     let head = head.get(..HEAD_BYTES).unwrap_or(head);
@@ -132,8 +133,8 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// Returns the beginning of `text`, which is outside of any payload, as one line for an error
-/// message. A kit writes such a text if it cannot send an answer.
+/// Returns the beginning of `text` as one line for an error message. `text` is outside of any
+/// payload. A kit writes such a text if it cannot send an answer.
 fn excerpt(text: &[u8]) -> String {
     let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
     let line = String::from_utf8_lossy(head);

@@ -75,9 +75,9 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// The reader gets no events from this partition, one pump's part of the thread trees, for the
-    /// reason `detail`. The program keeps trying to subscribe again. After it has succeeded, the
-    /// reader gets a `Lost` event whose number is unknown.
+    /// The reader gets no events from this partition. `detail` is the reason. The program keeps
+    /// trying to subscribe again. When it succeeds, the reader gets a `Lost` event with an unknown
+    /// number of events.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -136,8 +136,8 @@ struct PendingEvents {
 
 impl PendingEvents {
     /// Appends the text of `event` to the last queued event, and returns true, if both belong to
-    /// the same part of the same answer. Returns false if they do not, if the merged text would be
-    /// too long, or if an event was lost between them.
+    /// the same part of the same answer. Otherwise returns false. Also returns false if the merged
+    /// text would be too long, or if an event was lost between the two.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -229,8 +229,8 @@ impl LiveQueue {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Calls `take` on the queue, and again after each new event, until it returns a value. Returns
-    /// that value.
+    /// Calls `take` on the queue until it returns a value: at first immediately, and then after
+    /// each new event. Returns that value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {

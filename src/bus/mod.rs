@@ -79,9 +79,9 @@ impl Delivery {
     }
 
     /// Returns the first message with a redacted payload, because of which the pump cannot hand the
-    /// delivery over. A redacted payload is no XML. If `is_for_agent`, only the first message of
-    /// the call and the new messages count: prompts show a placeholder in place of other redacted
-    /// payloads.
+    /// delivery over: a redacted payload is no XML. If `is_for_agent` is true, only the first
+    /// message and the new messages of the delivery count, because prompts show a placeholder in
+    /// place of any other redacted payload.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
@@ -135,8 +135,8 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery, so that it does not count as an attempt. If a
-    /// listener may have taken the delivery, the host must call [`Sink::ended`] instead.
+    /// Reports that no listener took the delivery, so that it does not count as an attempt. Call
+    /// [`Sink::ended`] instead if a listener may have taken it.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
@@ -147,9 +147,9 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Reserves the cost of the next request of a model call. The receiver gets a permission, once
-    /// the reservation is durable, or a refusal. It gets nothing if the pump has stopped, or if
-    /// this sink supports no budgets; the request must not be sent then.
+    /// Reserves the cost of the next request of a model call. When the reservation is durable or
+    /// refused, the receiver gets the permission or the refusal. It gets nothing if the pump has
+    /// stopped, or if this sink supports no budgets. The request must not be sent then.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -195,8 +195,8 @@ pub trait Host: Send + Sync + 'static {
     /// that does not end within [`crate::limits::CANCEL_GRACE`]. It reports the end of the attempt
     /// in any case.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Whether the listener has left: the host has called [`Sink::left`], and not [`Sink::joined`]
-    /// since then.
+    /// Whether the listener has left, that is, the host has called [`Sink::left`] and since then
+    /// has not called [`Sink::joined`].
     fn has_left(&self) -> bool {
         false
     }

@@ -222,9 +222,9 @@ impl HandlerContext {
 
 /// A host that runs an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Tasks take them from the queue and start the handler for each;
-/// there are at most as many such tasks as worker threads of the runtime. A handler that does not
-/// finish when it is first polled continues as a task of its own, so that it does not delay the
+/// Deliveries wait in one queue. Tasks take them from the queue and start the handler for each.
+/// There are at most as many such tasks as worker threads of the runtime. A handler that does not
+/// finish when it is first polled continues as a separate task, so that it does not delay the
 /// queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
@@ -493,8 +493,8 @@ fn draining(listener: &ListenerName) -> String {
 }
 
 /// A host for a plain function, which runs on the OS thread that calls `deliver`. The [`Sink`] gets
-/// the answer before `deliver` returns. So the function must be quick and cannot be cancelled, and
-/// the sink must not take a lock that the caller of `deliver` holds.
+/// the answer before `deliver` returns. So the sink must not take a lock that the caller of
+/// `deliver` holds. The function must be quick, and cannot be cancelled.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

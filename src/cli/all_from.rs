@@ -89,8 +89,8 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of the decision on the call `message`: the refusal in `ruled` or, if `ruled`
-/// is `None`, the word `done`, such as `approved`. Returns `ruled`.
+/// Prints the result of the decision on the call `message`: the word `done`, such as `approved`, or
+/// the refusal in `ruled` if the decision was refused. Returns `ruled`.
 pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

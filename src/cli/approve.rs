@@ -125,8 +125,9 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::usage(text).into())
 }
 
-/// Completes a hash that may be only the beginning of `known`, the expected digest. A signature
-/// needs all digits. Returns `hash` unchanged if `known` is missing or does not begin with it.
+/// Returns all digits of a hash that may be only the beginning of `known`, the expected digest. A
+/// signature needs all digits. Returns `hash` unchanged if it is too short, if `known` is missing,
+/// or if `known` does not begin with it.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =
@@ -134,8 +135,9 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails if the person types anything but yes. Also fails without a
-/// terminal; the error then names the `options` that make the question unnecessary.
+/// Asks the person to confirm. Fails if the person types anything but yes, or if there is no
+/// terminal. Without a terminal, the error names the `options` with which the command asks no
+/// question.
 fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
     if !confirmation::has_terminal() {
         let text = format!(

@@ -58,8 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes the error of a failed backup. `error` is the cause, and `copied` the number of partitions
-/// whose journals were copied before. If `copied` is not 0, the text requests that the incomplete
-/// copy in `directory` be removed before the next backup.
+/// whose journals were copied before the failure. If `copied` is not 0, the text advises removing
+/// the incomplete copy in `directory` before the next backup.
 fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     let failed = journal_target::failed(error);
     if copied == 0 {

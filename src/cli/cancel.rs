@@ -52,7 +52,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::Ok(cancelled)
     })?;
     let refusal = match cancelled {
-        Err(Error::NoThread { thread }) => return Err(journal_target::unknown(&thread).into()),
+        Err(Error::NoThread { thread }) => {
+            let data = args.decision.data.as_deref();
+            return Err(journal_target::unknown(data, &thread).into());
+        }
         other => other?,
     };
     if args.json {
@@ -64,9 +67,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Fails if the journal does not contain the thread, because the command could otherwise start an
-/// organism with nothing to cancel. With several partitions, checks nothing, because the pump of
-/// each partition checks the thread.
+/// Fails if the journal does not contain the thread, so that the command does not start an organism
+/// that has nothing to cancel. With several partitions, checks nothing, because the pump of each
+/// partition checks the thread.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =
@@ -74,7 +77,7 @@ fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     match recorded {
         Ok(true) => Ok(()),
         Ok(false) | Err(journal::Error::Missing { .. }) => {
-            Err(journal_target::unknown(thread).into())
+            Err(journal_target::unknown(None, thread).into())
         }
         Err(error) => Err(journal_target::failed(error)),
     }

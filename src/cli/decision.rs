@@ -27,6 +27,7 @@ use super::exit::{self, CommandFailure};
 use super::organism_reach::{
     self, OrganismReach, handshake_in, note_journals_read, note_once, socket_in,
 };
+use super::output::put_json_line;
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
@@ -37,8 +38,7 @@ pub(super) struct WaitingCalls {
     /// Partitions whose calls are unknown: no pump answered, and this host has no copy of the
     /// journal.
     pub unknown: Vec<u32>,
-    /// Whether any pump answered. If none did, all these calls were read from journals on this
-    /// host.
+    /// Whether any pump answered. If false, all these calls were read from journals on this host.
     pub is_answered: bool,
     /// Whether some of these calls were read from journals on this host, because the pump of their
     /// partition did not answer.
@@ -77,8 +77,8 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
 /// the calls wait for an approval or for an answer.
 ///
 /// If this command's config has several partitions, queries all their pumps, over NATS if
-/// necessary. If not, queries the pumps of the organism that runs on this machine. Reads the
-/// journal of a partition instead if its pump does not respond, or if no organism runs.
+/// necessary. Otherwise, queries the pumps of the organism that runs on this machine. If a pump
+/// does not respond, or if no organism runs, reads the journal of the partition instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -181,7 +181,7 @@ fn is_config_error(error: &service::Error) -> bool {
 }
 
 /// Queries the pump of a partition for its held calls. The inner error is the reason why no pump
-/// responded; it is the error in `client`, if there is one. The outer error is any other failure of
+/// responded. If `client` is an error, this is the reason. The outer error is any other failure of
 /// the request.
 async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
@@ -246,9 +246,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. A call may have a
-/// preview, which states what the call would do. If `is_wanted` returns true for a call, first
-/// waits for its requested preview, as long as an organism runs.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. For each call for
+/// which `is_wanted` returns true, first waits for the requested preview, if any, as long as an
+/// organism runs. A preview states the effects that the call would have.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -375,7 +375,7 @@ impl<'a> DecisionOutput<'a> {
     /// Writes the result as one line. An error in writing is reported at the end of the command,
     /// because the decision is already on record.
     pub fn print(&self) {
-        put_line!("{}", serde_json::json!(self));
+        put_json_line(&serde_json::json!(self).to_string());
     }
 }
 

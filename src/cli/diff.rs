@@ -138,8 +138,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
-/// finds none. Compares only a limited number of pairs of prompts. If these are all equal, sets
-/// `uncompared` to the number of the remaining pairs.
+/// finds none. Compares only a limited number of pairs of prompts. If all compared pairs are equal,
+/// sets `uncompared` to the number of the remaining pairs.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -160,13 +160,13 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
             return Ok(timeline);
         }
     }
-    Err(unknown(&thread).into())
+    Err(unknown(place.data.as_deref(), &thread).into())
 }
 
-/// Finds the first difference between the model requests of two threads, at the places before the
-/// first different event. Returns `None` if it finds none. Two requests differ if their texts
-/// differ in more than ids and dates, or if one of them cannot be rebuilt. Compares only a limited
-/// number of pairs. If these are all equal, sets `uncompared` to the number of the remaining pairs.
+/// Finds the first difference between the model requests of two threads, before the first different
+/// event. Returns `None` if it finds none. Two requests differ if their texts differ in more than
+/// ids and dates, or if one of them cannot be rebuilt. Compares only a limited number of pairs. If
+/// all compared pairs are equal, sets `uncompared` to the number of the remaining pairs.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

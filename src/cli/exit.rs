@@ -130,6 +130,8 @@ pub fn of_service(error: &service::Error) -> CommandExit {
         Error::OtherProject(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
         Error::Lost
+        | Error::NotReady { .. }
+        | Error::Undecided { .. }
         | Error::Unanswered { .. }
         | Error::NoPump { .. }
         | Error::ConfigChanged { .. } => CommandExit::TryAgain,

@@ -135,9 +135,10 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the recorded thread at which the fork begins: the message that the command
-/// line names or, if no fork can begin there, the last possible place before it. A fork can begin
-/// at a client's request, at an agent's turn, or at a result after which no call is open.
+/// Finds the place in the recorded thread at which the fork begins. This is the message that the
+/// command line names. If no fork can begin there, it is the last possible place before this
+/// message. A fork can begin at a client's request, at an agent's turn, or at a result after which
+/// no call is open.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -134,8 +134,8 @@ pub fn read_all<T>(
     journals.iter().map(|(_, directory)| read(place, directory, query)).collect()
 }
 
-/// Answers a query as [`read_all`] does. Passes the journal's partition to the query, and returns
-/// it with the answer. The partition is 0 if the organism has no partitions.
+/// Answers a query as [`read_all`] does. The query gets the partition of each journal, and each
+/// answer is returned with its partition. The partition is 0 if the organism has no partitions.
 pub fn read_partitions<T>(
     place: &JournalTarget,
     query: &mut dyn FnMut(u32, &mut IndexReader) -> Result<T, index::Error>,

@@ -35,8 +35,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. It contains the checkpoints outside the
-/// journal. Returns `None` if the arguments name only a data directory.
+/// Returns the state directory that these arguments select. It contains the copies of checkpoints
+/// outside the journal. Returns `None` if the arguments name only a data directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -128,9 +128,11 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
-/// Makes the error for a thread of which the journal has no record.
-pub fn unknown(thread: &ThreadId) -> CommandFailure {
-    let message = format!("no thread {thread} is on record; `organism threads` lists them");
+/// Makes the error for a thread of which the selected journals have no record. `data` is the data
+/// directory if the arguments name it in place of a config.
+pub fn unknown(data: Option<&Path>, thread: &ThreadId) -> CommandFailure {
+    let option = named_config::option_or_data(data);
+    let message = format!("no thread {thread} is on record; `organism threads{option}` lists them");
     CommandFailure::usage(message)
 }
 
@@ -150,7 +152,7 @@ pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Resul
             return Ok(());
         }
     }
-    Err(unknown(thread).into())
+    Err(unknown(place.data.as_deref(), thread).into())
 }
 
 /// Makes the same error as [`failed`], and adds the directory of the journal that could not be

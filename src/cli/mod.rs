@@ -96,6 +96,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bus::process::use_this_program;
+use crate::xml::invisible_characters::is_hidden;
 pub use exit::CommandExit;
 
 /// An XML message bus for multi-agent workflows.
@@ -307,7 +308,7 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for LogOutput {
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
+        let text = visible_log(&String::from_utf8_lossy(line));
         if self.is_own {
             workflow::write_log(&named_config::with_option(&text))?;
         } else {
@@ -319,6 +320,22 @@ impl std::io::Write for LogWriter {
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
     }
+}
+
+/// Returns log lines in which each character that a screen would hide or interpret is replaced by
+/// its code point. Keeps escapes: those that remain belong to the log's own colours, because the
+/// log library has already escaped all others.
+fn visible_log(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) && c != '\u{1b}' {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+
+    shown
 }
 
 /// Starts logging to stderr. `ORGANISM_LOG` sets the level.
@@ -335,4 +352,16 @@ fn log() {
         // A closed stderr must not end the command.
         .log_internal_errors(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible_log;
+
+    #[test]
+    fn a_log_line_keeps_its_colours_and_shows_what_would_rewrite_it() {
+        let line = "\u{1b}[32m INFO\u{1b}[0m a\r\u{202e}b\u{2028}\\u{d}\tc\n";
+        let shown = "\u{1b}[32m INFO\u{1b}[0m a\\u{d}\\u{202e}b\\u{2028}\\u{d}\tc\n";
+        assert_eq!(visible_log(line), shown);
+    }
 }

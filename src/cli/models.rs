@@ -38,7 +38,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(found) => return Ok(config_error_carets::report(&found)),
     };
 
-    let models = chosen(&config.models, &args.names)?;
+    let mut models = chosen(&config.models, &args.names)?;
+    if args.tries {
+        add_routes(&mut models, &config.models);
+    }
     let results = if args.tries {
         startup::runtime()?.block_on(probe_all(&models))
     } else {
@@ -71,8 +74,27 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Result of a test call: a description of the answer, or of the error. `None` for a model without
-/// network, because it gets no test call.
+/// Adds the routes of the chosen models. A model with routes gets no test call of its own, because
+/// its routes get one each.
+fn add_routes<'a>(chosen: &mut Vec<&'a ModelSpec>, models: &'a [ModelSpec]) {
+    let routes = chosen.iter().copied().flat_map(routes_of);
+    let routes: Vec<&String> = routes.collect();
+    for spec in models.iter().filter(|spec| routes.contains(&&spec.name)) {
+        if chosen.iter().all(|other| other.name != spec.name) {
+            chosen.push(spec);
+        }
+    }
+}
+
+fn routes_of(spec: &ModelSpec) -> &[String] {
+    match &spec.provider {
+        ProviderConfig::Routed { routes, .. } => routes,
+        _ => &[],
+    }
+}
+
+/// Result of a test call: a description of the answer, or of the error. `None` for a model that
+/// gets no test call: one without network, or one with routes.
 type ProbeResult = Option<Result<String, String>>;
 
 /// Makes a test call to each model, one after another, so that no call affects another.
@@ -116,11 +138,14 @@ fn print(models: &[&ModelSpec], results: &[ProbeResult], has_tried: bool) -> any
     let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
     if has_tried {
-        let lines = models.iter().zip(results).filter_map(|(spec, result)| {
-            Some(match result.as_ref()? {
-                Ok(answer) => format!("{}: {answer}\n", spec.name),
-                Err(why) => format!("{}: failed: {why}\n", spec.name),
-            })
+        let lines = models.iter().zip(results).filter_map(|(spec, result)| match result {
+            Some(Ok(answer)) => Some(format!("{}: {answer}\n", spec.name)),
+            Some(Err(why)) => Some(format!("{}: failed: {why}\n", spec.name)),
+            None => {
+                let routes =
+                    Some(routes_of(spec).join(", ")).filter(|routes| !routes.is_empty())?;
+                Some(format!("{}: tested by its routes {routes}\n", spec.name))
+            }
         });
         put(&format!("\n{}", lines.collect::<String>()))?;
     }

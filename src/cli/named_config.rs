@@ -21,7 +21,7 @@ const PROGRAM: &str = "organism ";
 /// Remembers the config that `--config` of this command names.
 pub fn remember(given: Option<&Path>) {
     if let Some(path) = given {
-        // A command has one config.
+        // The first call counts: a command may load a second config later.
         GIVEN.set(path.display().to_string()).ok();
     }
 }
@@ -38,8 +38,8 @@ pub fn option() -> String {
     GIVEN.get().map(|path| option_of("config", path)).unwrap_or_default()
 }
 
-/// Returns the option, after a space, with which another command reaches the same journal as this
-/// one: `--data` if `data` is given, and otherwise the result of [`option`].
+/// Returns an option, after a space, with which another command reaches the same journal as this
+/// command. This is `--data` if `data` is given, and otherwise the result of [`option`].
 pub fn option_or_data(data: Option<&Path>) -> String {
     data.map_or_else(option, |data| option_of("data", &data.display().to_string()))
 }

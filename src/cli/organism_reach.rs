@@ -66,7 +66,7 @@ impl OrganismReach {
 pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let socket = socket_in(data, handshake.clone());
-    if runtime()?.block_on(socket.locate()).is_ok_and(|is_found| is_found) {
+    if runtime()?.block_on(socket.locate())? {
         return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
     }
 
@@ -87,7 +87,11 @@ pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Dige
 
     let asking = async {
         let socket = socket_in(&directories.data, Handshake::of_project(directories));
-        let is_found = socket.locate().await.ok()?;
+        let is_found = match socket.locate().await {
+            // An organism runs, and takes no connection at present.
+            Err(service::Error::NotReady { .. }) => return Some(None),
+            found => found.ok()?,
+        };
         if !is_found {
             return None;
         }
@@ -128,13 +132,13 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     ));
 }
 
-/// Prints a note that the command reads `journals` (each with its partition), because their pumps
-/// could not be queried. If the journals are copies of streams, the note states where each copy
-/// ends, because a pump on another host may have recorded more.
+/// Prints a note that the command reads `journals`, because their pumps could not be queried. Each
+/// journal comes with its partition. If the journals are copies of streams, the note states where
+/// each copy ends, because a pump on another host may have recorded more.
 ///
 /// The note also states the reason: the error `refused` of the query or, for copies of streams,
-/// `silent`, which is the reason why a pump did not answer. If both are `None`, the reason is that
-/// no organism responds.
+/// `silent`, the reason why a pump did not answer. If both are `None`, the reason is that no
+/// organism responds.
 pub(super) fn note_journals_read(
     data: &Path,
     journals: &[(Option<u32>, PathBuf)],
@@ -191,8 +195,8 @@ pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
 
 /// Follows the journals in `data` through the organism that runs on them, as
 /// [`ServiceClient::follow`] does. Calls `on_recorded` with the partition and the position of new
-/// records. Returns when `on_recorded` returns [`ControlFlow::Break`], or when no organism runs any
-/// more. Fails if the organism does not permit this command to follow.
+/// records. Returns when `on_recorded` returns [`ControlFlow::Break`], or when the organism has
+/// ended. Fails if the organism does not permit this command to follow.
 pub(super) fn follow(
     data: &Path,
     on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,

@@ -2,13 +2,14 @@
 //! fails, the command writes no more output, but still completes its work.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{CommandExit, named_config};
 use crate::mutant::mutant;
+use crate::xml::invisible_characters::{visible, visible_json};
 
 /// Whether the reader of standard output has closed the pipe, or a write to it has failed.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -26,6 +27,27 @@ pub fn put(text: &str) -> anyhow::Result<()> {
 /// can continue its work. [`finish`] reports the error at the end of the command.
 pub fn put_line(line: Arguments<'_>) {
     write(&format!("{line}\n"));
+}
+
+/// Writes a line of text from a record, such as a payload. For a terminal, each character that a
+/// screen would hide or interpret is replaced by its code point. Other programs get the text as
+/// recorded.
+pub fn put_recorded_line(text: &str) {
+    if std::io::stdout().is_terminal() {
+        put_line(format_args!("{}", visible(text)));
+    } else {
+        put_line(format_args!("{text}"));
+    }
+}
+
+/// Writes a line of JSON. For a terminal, each character that a screen would hide or interpret is
+/// replaced by its JSON escape, which has the same meaning. Other programs get the JSON as it is.
+pub fn put_json_line(json: &str) {
+    if std::io::stdout().is_terminal() {
+        put_line(format_args!("{}", visible_json(json)));
+    } else {
+        put_line(format_args!("{json}"));
+    }
 }
 
 /// Writes a line for people to standard error. Adds the `--config` of this command to the commands

@@ -1,7 +1,7 @@
 //! Rebuilds the prompts of recorded turns, for the commands that show or compare prompts.
 
 use crate::config::StoredConfigError;
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::organism::{PromptPreview, TurnOnRecord};
 use crate::system;
 use crate::thread::Fact;
@@ -21,15 +21,20 @@ pub fn past_prompt(
     thread: &ThreadId,
     number: u32,
 ) -> anyhow::Result<PromptPreview> {
-    let readers = readers_of(place, thread)?;
-    if readers.is_empty() {
-        return Err(unknown(thread).into());
+    if readers_of(place, thread)?.is_empty() {
+        return Err(unknown(place.data.as_deref(), thread).into());
     }
 
-    for reader in readers {
-        if let Some(turn) = TurnOnRecord::find(reader, agent, thread, number)? {
-            return rebuilt(place, &turn);
+    // A fork has the turns of its history by reference, so they are in the record of its source.
+    let mut next = Some((thread.clone(), None));
+    while let Some((thread, up_to)) = next {
+        for reader in readers_of(place, &thread)? {
+            let turn = TurnOnRecord::find(reader, agent, &thread, number, up_to)?;
+            if let Some(turn) = turn {
+                return rebuilt(place, &turn);
+            }
         }
+        next = inherited_from(place, &thread)?;
     }
 
     require_thread(place, thread)?;
@@ -43,6 +48,24 @@ pub fn past_prompt(
         format!("{agent} took no turn {number} in {thread}; `organism thread` shows them")
     };
     Err(CommandFailure::usage(text).into())
+}
+
+/// Returns the thread from which a thread of a fork has taken over its history, and the position at
+/// which this history ends. Returns `None` if the thread is in no fork, or in a fork of another
+/// journal.
+fn inherited_from(
+    place: &JournalTarget,
+    thread: &ThreadId,
+) -> anyhow::Result<Option<(ThreadId, Option<Position>)>> {
+    for reader in readers_of(place, thread)? {
+        let records = reader.tree(&thread.root(), None);
+        let records = records.map_err(|error| failed_in(&reader, error))?;
+        let source = records.first().and_then(|first| first.record.fork_source());
+        let Some(source) = source.filter(|source| source.journal.is_none()) else { continue };
+        let inherited = thread.under(&source.thread);
+        return Ok(inherited.map(|inherited| (inherited, Some(source.history))));
+    }
+    Ok(None)
 }
 
 /// Counts the redacted turns of `agent` in a thread.

@@ -13,6 +13,7 @@ use crate::thread::{PauseTarget, PauseVerb};
 use super::decision::{self, DecisionArgs};
 use super::exit::{self, CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
+use super::output::put_json_line;
 use super::startup::{self, ConfigArg};
 
 /// Options of `pause` and `resume`.
@@ -121,7 +122,7 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
 }
 
 /// Returns the error for a pause or a resume while no organism runs. The command does not start an
-/// organism, because its open work would be handed over before a pause takes effect.
+/// organism, because the organism's open work would be handed over before a pause takes effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -212,14 +213,14 @@ fn print_json(
     };
     let target = TargetOutput { kind: target.kind(), name };
     let output = PauseOutput { action: verb.as_str(), target, partitions: partitions.collect() };
-    put_line!("{}", serde_json::to_string_pretty(&output)?);
+    put_json_line(&serde_json::to_string_pretty(&output)?);
     Ok(())
 }
 
-/// Returns success if the pause or the resume succeeded in every partition. If not, returns an
-/// error with the exit code of the first failed partition. With several partitions, prints the
-/// error of each failed one, too. `names` contains the known listeners, for an error about an
-/// unknown listener.
+/// Returns success if the pause or the resume succeeded in every partition. Otherwise, returns an
+/// error with the exit code of the first failed partition. With several partitions, also prints the
+/// error of each failed one. `names` contains the known listeners, for an error about an unknown
+/// listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

@@ -25,8 +25,8 @@ pub fn permitted_names(contracts: &Contracts, sender: &ListenerName) -> Vec<Payl
     permitted.map(|(name, _)| name.clone()).collect()
 }
 
-/// Prints a hint for a payload that was refused because of its name: this name, and the nearest
-/// names in `permitted`. Prints nothing for any other refusal.
+/// Prints a hint for a payload that was refused because of its name. The hint contains this name,
+/// and the nearest names in `permitted`. Prints nothing for any other refusal.
 pub fn note_permitted(refusal: &Refusal, permitted: &[PayloadName]) {
     if let Some(hint) = hint(refusal, permitted) {
         hint.lines().for_each(|line| note!("{}", clean(line)));

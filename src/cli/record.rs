@@ -19,6 +19,7 @@ use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 use super::CommandExit;
 use super::config_error_carets;
 use super::exit::CommandFailure;
+use super::output::put_recorded_line;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -78,7 +79,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
 
-    note!("{} turns in {}", so_far.turns, args.out.display());
+    let out = args.out.display();
+    match so_far.turns {
+        0 => note!("no turn was recorded, so {out} was not written"),
+        turns => note!("{turns} turns in {out}"),
+    }
     if so_far.skipped > 0 {
         note!(
             "{} more turns were not recorded: a recording contains one thread, the first that \
@@ -130,10 +135,10 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
                 note!("refused: {refusal}");
                 exit = CommandExit::InvalidData;
             }
-            SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
+            SubmitUpdate::NoThread { payload } => put_recorded_line(&payload),
             SubmitUpdate::Waits(wait) => note!("{wait}"),
             SubmitUpdate::Result { ref replies, .. } => {
-                replies.iter().for_each(|reply| put_line!("{}", reply.text()));
+                replies.iter().for_each(|reply| put_recorded_line(reply.text()));
                 if sent.is_failure() {
                     exit = CommandExit::WorkflowFailed;
                 }

@@ -8,6 +8,7 @@ use crate::thread::DecisionOrigin;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::{handshake_in, socket_in};
+use super::output::put_json_line;
 use super::render::note_reload;
 use super::startup::{self, ConfigArg};
 
@@ -51,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     if args.json {
-        put_line!("{}", serde_json::to_string_pretty(&report)?);
+        put_json_line(&serde_json::to_string_pretty(&report)?);
     } else {
         note_reload(&report);
     }

@@ -22,6 +22,7 @@ use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
+use super::output::put_json_line;
 use super::render::{clean, put};
 use super::startup::{self, ConfigArg};
 
@@ -381,6 +382,6 @@ fn print_json<'a>(
         attempts: None,
     };
     fill(&mut output);
-    put_line!("{}", serde_json::to_string(&output)?);
+    put_json_line(&serde_json::to_string(&output)?);
     Ok(())
 }

@@ -206,8 +206,8 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Whether no partition of this process is still starting, and at least one has a pump, in this
-/// process or in another.
+/// Whether no partition of this process is still starting, and at least one partition has a pump,
+/// in this process or in another.
 fn is_settled(statuses: &[PartitionStatus]) -> bool {
     let has_pump = |status: &PartitionStatus| {
         matches!(status, PartitionStatus::Here | PartitionStatus::Elsewhere(_))

@@ -81,8 +81,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing. It does so even if
-/// it has read only the newest payloads.
+/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing. This is so even if
+/// the search has read only the newest payloads.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;

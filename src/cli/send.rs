@@ -16,6 +16,7 @@ use crate::trace::TraceParent;
 use super::CommandExit;
 use super::exit::CommandFailure;
 use super::named_config;
+use super::output::put_recorded_line;
 use super::permitted_names::{note_permitted, permitted_names};
 use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, worse};
@@ -215,14 +216,14 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Number of files to send again later: the organism had no room or was stopping, no pump of
-    /// their partition responded, or the command ended before it sent them.
+    /// Number of files to send again later. The organism had no room for them or was stopping, no
+    /// pump of their partition responded, or the command ended before it sent them.
     to_repeat: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
     wait: bool,
-    /// Whether the journal has several partitions. If so, the command still sends files to the
-    /// others if the pump of one does not respond.
+    /// Whether the journal has several partitions. If the pump of one partition does not respond,
+    /// the command then still sends files to the other partitions.
     is_divided: bool,
 }
 
@@ -240,9 +241,10 @@ impl SendTally {
         print_all(path, all, json);
     }
 
-    /// Counts a file whose submission ended with `error`, and prints the responses that came
-    /// before. If the error concerns only one of several partitions, prints the error, and the
-    /// other files are still sent. Any other error ends the command.
+    /// Prints the responses that arrived for a file before its submission ended with `error`. If
+    /// the error concerns only one of several partitions, prints the error, and counts the file as
+    /// one to send again; the command then still sends the other files. Any other error ends the
+    /// command.
     fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
         print_all(path, all, json);
         match error {
@@ -322,10 +324,14 @@ fn print_all(path: &Path, all: &[SubmitUpdate], json: bool) {
 fn print_brief(file: &str, sent: &SubmitUpdate) {
     match sent {
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => {}
-        SubmitUpdate::Refused { refusal, .. } => put_line!("{file}: refused: {refusal}"),
-        SubmitUpdate::NoThread { payload } => put_line!("{file}: {payload}"),
+        SubmitUpdate::Refused { refusal, .. } => {
+            put_recorded_line(&format!("{file}: refused: {refusal}"));
+        }
+        SubmitUpdate::NoThread { payload } => put_recorded_line(&format!("{file}: {payload}")),
         SubmitUpdate::Result { replies, .. } => {
-            replies.iter().for_each(|reply| put_line!("{file}: {}", reply.text()));
+            for reply in replies {
+                put_recorded_line(&format!("{file}: {}", reply.text()));
+            }
         }
     }
 }

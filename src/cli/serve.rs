@@ -71,7 +71,7 @@ async fn ended() -> std::io::Result<()> {
 }
 
 /// Loads the config. Returns `None` if `--data` is given instead of a config, or if the config is
-/// invalid. With `--as`, both are errors, because only the config lists the people.
+/// invalid. With `--as`, both cases are errors, because only the config lists the people.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {

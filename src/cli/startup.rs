@@ -4,6 +4,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
 
@@ -38,12 +39,24 @@ type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     named_config::remember(given);
+    load_or_report(given, load)
+}
+
+/// Loads a config that an argument other than `--config` names, such as the changed config of
+/// `organism try`. Recommended commands do not name this config, unless it cannot be loaded.
+pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
+    load_or_report(Some(path), config::load_without_keys)
+}
+
+fn load_or_report<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));
     hide_memory();
     adopt_orphans();
     loaded.map_err(|found| {
+        // The command ends with these problems, so its recommended commands are about this config.
+        named_config::remember(given);
         config_error_carets::report(&found);
         CommandFailure::silent(CommandExit::Config).into()
     })
@@ -125,9 +138,9 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the project that was started with this config file, even if the
-/// file now gives the organism another name. Returns `None` if no project was started with the
-/// file, or more than one.
+/// Returns the data directory of the only project that was started with this config file, even if
+/// the file now gives the organism another name. Returns `None` if there is no such project, or
+/// more than one.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
@@ -135,8 +148,8 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// Prints a note if the config file has changed since the organism loaded it, or is now invalid.
-/// Prints nothing if no organism runs, if it does not respond in time, or if this is not the first
-/// call in the process.
+/// Prints nothing if no organism runs, or if the organism does not respond in time. Only the first
+/// call in a process prints a note.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
@@ -249,9 +262,17 @@ pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
     Ok(runtime)
 }
 
-/// Ends all tasks of this command that still run.
+/// Ends all tasks of this command that still run. Waits for blocking tasks for at most
+/// [`limits::RUNTIME_END_WAIT`], so that a task that never ends cannot keep the process.
 pub(super) fn end_runtime() {
-    drop(RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take());
+    end_runtime_within(limits::RUNTIME_END_WAIT);
+}
+
+fn end_runtime_within(wait: Duration) {
+    let runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(runtime) = runtime.and_then(Arc::into_inner) {
+        runtime.shutdown_timeout(wait);
+    }
 }
 
 /// Option that selects the config of an organism.
@@ -345,5 +366,26 @@ impl ConfigArg {
     /// yet, because this command writes them.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_blocking_task_that_never_ends_does_not_keep_the_process() {
+        let (begun, has_begun) = mpsc::channel();
+        let (stop, until_stopped) = mpsc::channel::<()>();
+        runtime().unwrap().spawn_blocking(move || {
+            begun.send(()).unwrap();
+            until_stopped.recv().ok();
+        });
+        has_begun.recv().unwrap();
+
+        end_runtime_within(Duration::from_millis(10));
+        assert!(stop.send(()).is_ok(), "the task still waited");
     }
 }

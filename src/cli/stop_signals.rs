@@ -1,5 +1,4 @@
-//! Watches for the signals that stop a command. A command that is stopped in the middle of its work
-//! can then clean up.
+//! Watches for the signals that stop a command, so that the command can clean up before it ends.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

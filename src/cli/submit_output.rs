@@ -4,6 +4,7 @@ use crate::service::SubmitUpdate;
 
 use super::decision;
 use super::exit::CommandExit;
+use super::output::{put_json_line, put_recorded_line};
 
 /// Returns the exit code of a command that makes a submission. `sent` is the last update about the
 /// submission. If `wait` is false, the command does not wait for the result, and the exit code also
@@ -24,8 +25,9 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
 }
 
 /// Prints the result to stdout, and all other updates to stderr. `wait` states whether the command
-/// waits for the result. If `is_group` is true, several listeners reply, and each reply is printed
-/// with the name of its sender. A fault has no such name, because its text names the listener.
+/// waits for the result. If `is_group` is true, the request went to a group of listeners, and each
+/// reply is printed with the name of its sender. A fault is printed without a name, because its
+/// text names the listener.
 pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
     if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");
@@ -52,14 +54,14 @@ pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
                 expected.lines().for_each(|line| note!("  {line}"));
             }
         }
-        SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
+        SubmitUpdate::NoThread { payload } => put_recorded_line(payload),
         SubmitUpdate::Waits(wait) => note!("{wait}"),
         SubmitUpdate::Result { replies, .. } => {
             for reply in replies {
                 if is_group && !reply.from.is_core() {
                     note!("from {}:", reply.from);
                 }
-                put_line!("{}", reply.text());
+                put_recorded_line(reply.text());
             }
         }
     }
@@ -70,5 +72,5 @@ pub fn print_json(file: Option<&str>, sent: &SubmitUpdate) {
     if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
         line.insert("file".to_owned(), file.into());
     }
-    put_line!("{line}");
+    put_json_line(&line.to_string());
 }

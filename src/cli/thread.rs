@@ -107,13 +107,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match at {
         _ if found => Ok(CommandExit::Done.into()),
         Some(_) => Err(not_yet(&args, &thread)?.into()),
-        None => Err(unknown(&thread).into()),
+        None => Err(unknown(args.place.data.as_deref(), &thread).into()),
     }
 }
 
 /// Reads the first page of a long thread from the index. Returns `None` if the arguments do not
-/// select exactly this page, if the thread is so short that the index would save no time, or if the
-/// index is not up to date.
+/// select exactly this page, or if the thread is so short that the index would save no time. Also
+/// returns `None` if the index is unusable or lacks many records.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()
@@ -159,7 +159,7 @@ fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
         }
     }
 
-    Ok(unknown(thread))
+    Ok(unknown(args.place.data.as_deref(), thread))
 }
 
 /// Parses a moment, which is either a position of the journal or a time.

@@ -72,8 +72,8 @@ impl ThreadQuery {
     }
 
     /// Finds at most `most` threads that match the query, in the journals that `place` selects.
-    /// Also returns whether more threads match. If the query is a filter, prefers the threads with
-    /// the newest records.
+    /// Also returns whether more threads match. Unless the query lists ids, prefers the threads
+    /// with the newest records.
     pub fn threads(
         &self,
         place: &JournalTarget,
@@ -163,7 +163,7 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
             return Ok(TrialThread { thread: thread.clone(), journal });
         }
     }
-    Err(journal_target::unknown(thread).into())
+    Err(journal_target::unknown(place.data.as_deref(), thread).into())
 }
 
 /// Finds the threads that a filter selects, those with the newest records first. Reads at most

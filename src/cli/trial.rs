@@ -20,9 +20,9 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::JournalTarget;
 use super::money;
 use super::render::count;
-use super::startup::{self, ConfigArg};
 use super::stop_signals::watch_stop_signals;
 use super::thread_query::ThreadQuery;
+use super::{named_config, startup};
 use report::TrialReport;
 
 #[derive(Debug, clap::Args)]
@@ -79,14 +79,18 @@ enum TrialHome {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let query = ThreadQuery::parse(&args.threads)?;
-    let changed = ConfigArg { config: Some(args.changed.clone()) }.load_unbound()?;
+    let changed = startup::other_config(&args.changed)?;
+    named_config::remember(args.place.config.as_deref());
     let options = options(args, &changed)?;
     let (mut threads, has_more) = query.threads(&args.place, args.max)?;
     // Tries the oldest threads first, in the order of the record.
     threads.reverse();
     if threads.is_empty() {
-        let text = "no thread matches --threads in this journal; `organism threads` with the config or --data of \
-                    the recorded threads takes the same filters and lists them";
+        let text = format!(
+            "no thread matches --threads in this journal; `organism threads{}` takes the same \
+             filters and lists them",
+            named_config::option_or_data(args.place.data.as_deref())
+        );
         return Err(CommandFailure::usage(text).into());
     }
     if has_more {
@@ -107,7 +111,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = compare(args, &data, &threads, &outcomes, &schemas)?;
     report.print(args.json, args.full)?;
     if matches!(home, TrialHome::Kept(_)) && !args.json {
-        note!("`organism diff ID ID --other {}` compares a thread with its run", data.display());
+        let source = named_config::option_or_data(args.place.data.as_deref());
+        let runs = data.display();
+        note!("`organism diff ID ID{source} --other {runs}` compares a thread with its run");
     }
     Ok(report.exit().into())
 }

@@ -116,8 +116,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a line about each partition without a journal in `data`, and returns the worst verdict on
-/// these partitions. The verdict is `Broken` for a partition whose journal this host has lost, as
-/// the state directory shows, and `NotProved` for any other.
+/// these partitions. The verdict is `Broken` if the state directory shows that this host has lost
+/// the partition's journal, and otherwise `NotProved`.
 fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
     let mut verdict = ProofVerdict::Proved;
     for missing in missing_in(data, state)? {
@@ -265,9 +265,12 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.extend(accepted.map(|records| {
         let first = records.first;
         let last = records.last;
-        format!(
-            "accepted     records {first} to {last}, which no MAC of a pump covers, by an operator"
-        )
+        let macs = match records.keys.as_slice() {
+            [] => "which no MAC of a pump covers".to_owned(),
+            [key] => format!("whose MACs name the key id {key}"),
+            keys => format!("whose MACs name the key ids {}", keys.join(" and ")),
+        };
+        format!("accepted     records {first} to {last}, {macs}, by an operator")
     }));
     lines.push(match &report.broken {
         None if report.verdict == ProofVerdict::Proved => output.green("ok"),

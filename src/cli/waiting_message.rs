@@ -12,8 +12,8 @@ use super::decision;
 use super::exit::CommandFailure;
 
 /// Returns the message of the call that `id` names. Returns a whole id as it is. If `id` is only
-/// the beginning of an id, exactly one call must have such an id, among the calls that wait for a
-/// decision of a kind in `holds`.
+/// the beginning of an id, exactly one call must have an id with this beginning, among the calls
+/// that wait for a decision of a kind in `holds`.
 pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
     if let Ok(message) = id.parse() {
         return Ok(message);

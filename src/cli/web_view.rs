@@ -74,11 +74,11 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token of the view. The token is the secret of
-    /// a client that has a secret in the config.
+    /// Returns the person that `--as` names, and the token of the view. If this person is a client
+    /// that has a secret in the config, the token is this secret.
     ///
-    /// For any other person, returns no token; the caller then generates one and shows it on the
-    /// terminal. So the function fails for such a person if standard output is no terminal.
+    /// For any other person, returns no token: the caller generates one and shows it on the
+    /// terminal. Fails for such a person if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -103,7 +103,8 @@ impl ViewArgs {
         Ok((person, token))
     }
 
-    /// Opens the view and prints its address. If the token was generated, the address contains it.
+    /// Opens the view and prints its address. The address contains the token if the token was
+    /// generated.
     pub fn open(
         &self,
         listen: SocketAddr,

@@ -54,7 +54,7 @@ fn danger(payload: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why an element of the payload needs approval; `None` if no element does.
+/// Returns the reason why an element of the payload needs approval; `None` if no element needs it.
 /// Examines all elements, because a harmless root element may contain dangerous ones.
 fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };

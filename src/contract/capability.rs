@@ -7,10 +7,10 @@ use crate::system::Primitive;
 
 impl Contract {
     /// Whether the listener works on at most one call of a thread at a time. Other calls of the
-    /// thread wait until the present call has ended.
+    /// thread wait until this call has ended.
     ///
-    /// A new call is refused if the present call waits for the sender of the new call, directly or
-    /// through further calls. Otherwise, neither of the two calls could ever end.
+    /// The pump refuses a new call if the present call waits for the sender of the new call,
+    /// directly or through other calls, because neither call could ever end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -54,8 +54,8 @@ impl Contract {
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
     /// round consists of the results that the listener receives in one delivery. False for
-    /// workflows: their rounds cannot fail without end, because each failed goal ends a step of the
-    /// workflow's run.
+    /// workflows, because each failed goal ends a step of the run, so that rounds cannot fail
+    /// without end.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

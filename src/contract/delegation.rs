@@ -33,8 +33,8 @@ pub struct GoalRoles {
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
     /// Maximum number of delegations for the goal, including those by agents that work on a
-    /// delegated task. `None` in the payload of a delegated task, because the maximum of the
-    /// original goal applies to this task.
+    /// delegated task. `None` in the payload of a delegated task, to which the maximum of the
+    /// original goal applies.
     pub max: Option<u32>,
     /// Number of levels of delegation beneath the agent that gets this permission; at least 1. With
     /// 1, a delegated task cannot be delegated further.

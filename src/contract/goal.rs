@@ -162,8 +162,8 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow.
-    /// Returns `None` if `sender` is not a client, or if the workflow accepts no payloads. Such a
-    /// workflow only continues its open runs.
+    /// Returns `None` if `sender` is not a client, or if the workflow accepts no payloads and only
+    /// continues its open runs.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

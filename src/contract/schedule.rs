@@ -1,6 +1,6 @@
 //! Schedules: the times at which the organism itself sends a payload, in the name of a client.
 //!
-//! The times are a pure function of the schedule and an instant, so that the pump needs no clock.
+//! A schedule computes its times from a given instant, so that the pump needs no clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -127,8 +127,8 @@ impl ScheduleTimes {
 }
 
 impl DailyTime {
-    /// Returns the first moment after `time` that is at this time of day on one of the days, or
-    /// `i64::MAX` if there is no such moment.
+    /// Returns the first moment after `time` that has this time of day and is on one of the
+    /// scheduled days. Returns `i64::MAX` if there is no such moment.
     fn after(&self, time: Time) -> Time {
         self.first_after(time).unwrap_or(Time(i64::MAX))
     }
@@ -151,8 +151,8 @@ impl DailyTime {
     }
 
     /// Returns the scheduled time on `date`; `None` if it is outside the range of representable
-    /// times. If the clock repeats the scheduled hour, returns the first occurrence. If the clock
-    /// skips the hour, returns a time that is later by the length of the gap.
+    /// times. If a clock change repeats the scheduled hour, returns the first occurrence. If a
+    /// clock change skips the hour, returns a time that is later by the length of the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;

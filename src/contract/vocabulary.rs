@@ -24,7 +24,7 @@ pub enum Meaning {
     /// A declared reply, or the declared final payload of an agent.
     Reply,
     /// An agent's answer to a goal. The pump accepts this payload only in a call that gives the
-    /// agent a goal, and only if the goal requires an answer with this name.
+    /// agent a goal, and only if this goal must be answered with this payload name.
     GoalAnswer,
     /// A preview: the listener's description of the effect of a call that waits for a person. The
     /// pump accepts this payload only in the response to a preview request.
@@ -193,7 +193,7 @@ pub(super) fn vocabulary_of(
 
 /// Returns an error for payload names of an agent with the same local name, because the agent may
 /// write a name without its namespace. Payloads that answer goals may share a local name, because
-/// each call permits only one of them. The same holds for payloads that delegate tasks.
+/// each call permits only one of them. So may payloads that delegate tasks.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

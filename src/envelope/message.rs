@@ -27,8 +27,8 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Creates a payload from the `bytes` that the journal stores for `digest`. Returns `None` if
-    /// the bytes neither match the digest nor are redacted. Redacted bytes are all NUL.
+    /// Creates a payload from the `bytes` that the journal stores for `digest`. Returns `None`
+    /// unless the bytes match the digest or are redacted. Redacted bytes are all NUL.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -54,9 +54,8 @@ impl Payload {
     }
 
     /// Sets the bytes that the journal stores for this payload, and returns true. Returns false and
-    /// changes nothing if `bytes` have another length than the payload, or do not match its digest.
-    /// Bytes that are all NUL need not match the digest, because they mean that the payload was
-    /// redacted.
+    /// changes nothing if `bytes` have the wrong length, or do not match the payload's digest.
+    /// Bytes that are all NUL need not match it, because they mean that the payload was redacted.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));

@@ -13,8 +13,8 @@ pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects of the model's text as a whole, such as a missing end, but not of single payloads.
-    /// The agent gets all these defects in one `huh`, the core's error message.
+    /// Defects of the model's text as a whole, such as a missing end. Does not contain defects of
+    /// single payloads. The agent gets all these defects in one `huh`, the core's error message.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. For each of them, the
@@ -41,7 +41,7 @@ pub struct Turn {
     /// under the digest in [`Turn::note`].
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of the recorded turn that this turn repeats, in the source of a fork. `None` if a
+    /// Position of the recorded turn in the source of a fork that this turn repeats. `None` if a
     /// model answered. This field is not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,

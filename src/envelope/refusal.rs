@@ -59,16 +59,15 @@ pub enum RefusalRule {
     /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// The program that sends the answer did not get the attempt that the answer names, or has
-    /// already answered it.
+    /// The answer names an attempt that its sender did not get, or has already answered.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// The client key, by which the pump recognizes a repeated submission, is in use. Either an
-    /// earlier submission with this key had another payload, or an operator retries a submission
-    /// that the client has already repeated itself.
+    /// The client key, by which the pump recognizes a repeated submission, is in use: an earlier
+    /// submission with this key had another payload, or an operator retries a submission that the
+    /// client has already repeated itself.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// The payload calls an agent whose current call in this thread already waits for the sender's
@@ -89,8 +88,8 @@ pub enum RefusalRule {
     /// when the disk has space.
     #[serde(rename = "storage-full")]
     StorageFull,
-    /// The call of the payload has already ended, or the outcome that contains the payload ends the
-    /// call.
+    /// The call to which the payload belongs has already ended, or ends with the outcome that
+    /// contains the payload.
     #[serde(rename = "call-closed")]
     CallClosed,
     /// No call waits for this decision: the decision was made before, or the call has ended.

@@ -62,8 +62,8 @@ impl Spending {
 /// reservation before the request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money that the attempt will have used after this request: the use of its
-    /// earlier requests, plus the maximum cost of this one.
+    /// Maximum tokens and money that the attempt will have used after this request: the actual use
+    /// of its earlier requests, plus the maximum cost of this request.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.

@@ -27,8 +27,8 @@ pub struct DeliveryHead<'a> {
     /// Time from the hand-over of the delivery until its attempt times out.
     pub timeout: Duration,
     pub trace: Option<TraceParent>,
-    /// Number of earlier messages that the delivery leaves out, because the listener remembers
-    /// them. `None` if the delivery contains all messages of the call.
+    /// Number of earlier messages of the call that the delivery leaves out, because the listener
+    /// remembers them. `None` if the delivery contains all messages of the call.
     pub after: Option<usize>,
     /// Whether the delivery requests a preview: a description of the effect of a call that waits
     /// for a person.
@@ -91,8 +91,8 @@ fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
     if head.asks_preview { "preview" } else { "delivery" }
 }
 
-/// Writes a message element from the attributes of its start tag to its end tag. The caller has
-/// already written the beginning of the start tag.
+/// Writes the rest of a message element, from the attributes of the start tag to the end tag. The
+/// caller has already written the beginning of the start tag.
 fn message_body(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     let Message { id, kind, from, to, thread, seq, cause, call, time, .. } = message;
     put(out, format_args!(" id=\"{id}\" kind=\"{}\" seq=\"{seq}\"", kind.as_str()));

@@ -28,9 +28,9 @@ pub const INDEX_RARE_MATCHES: u64 = 10_000;
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
-/// Maximum number of records that an index adds in one commit, while it lacks only recent records.
-/// The number is smaller than [`INDEX_COMMIT_RECORDS`], so that the words of these records need
-/// little memory until the commit.
+/// Maximum number of records that an index adds in one commit while it lacks only recent records.
+/// The number is smaller than [`INDEX_COMMIT_RECORDS`], because the words of these records stay in
+/// memory until the commit.
 pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 /// Page cache in KiB of the writer of an index, while the index lacks only recent records (fewer
 /// than [`INDEX_COMMIT_RECORDS`]).
@@ -38,8 +38,8 @@ pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Number of segments on one level of the full-text table at which SQLite merges all of them in one
-/// write. SQLite's default is 16. This is too small, because a backlog of 16 commits would cause
-/// such a merge.
+/// write. SQLite's default of 16 is too small, because a backlog of 16 commits would cause such a
+/// merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
 /// Number of database pages that the writer of an index merges after a commit, to catch up on
 /// merges that it left out while the index was far behind its journal.
@@ -76,19 +76,19 @@ pub const TRIAL_THREADS_DEFAULT: usize = 100;
 /// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
 /// looks for the first pair that differs in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
-/// Maximum time that a query waits for another process to bring the index up to date.
+/// Maximum time that a query waits while another process brings the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
-/// Maximum time that a command waits for another process to bring the index up to date, if the
-/// index lacks at most [`INDEX_NEAR_RECORDS`] records. On a busy machine, the writer of the index
-/// gets little time, and a complete answer is worth this wait.
+/// Maximum time that a command waits while another process brings the index up to date, if the
+/// index lacks at most [`INDEX_NEAR_RECORDS`] records. The limit is high, because the writer of the
+/// index gets little time on a busy machine, and a complete answer is worth the wait.
 pub const INDEX_NEAR_WAIT: Duration = Duration::from_secs(5);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
 /// Number of items that a query first reads on its own OS thread. Only then may it start further OS
 /// threads for the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Time limit for reading the first items of a query. Beyond it, further OS threads read the other
-/// items. From the page cache, the first items take a third of this time.
+/// Time limit for reading the first items of a query. If the limit is exceeded, further OS threads
+/// read the other items. From the page cache, the first items take a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum OS threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
@@ -128,8 +128,8 @@ pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages of a journal that `organism retry` lists, and that `organism retry --all` reads
 /// from the index at once.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum number of failed calls, and of refusals, that are examined, oldest first, in a search
-/// for requests for which no retry can succeed.
+/// Maximum number of failed calls, and of refusals, to examine in a search for requests for which
+/// no retry can succeed. The oldest are examined first.
 pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
 /// several ids begin with the given digits.

@@ -69,8 +69,8 @@ impl MetricsPage {
         self.family(name, "histogram", help)
     }
 
-    /// Returns the family with this name, or makes one. The format requires all samples of a family
-    /// to be in one block.
+    /// Returns the family with this name, or makes it. The format requires all samples of a family
+    /// to be together in one block.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {

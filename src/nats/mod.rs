@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use futures_util::StreamExt as _;
 
-use crate::limits;
+use crate::{durable_file, limits};
 
 pub use async_nats::client::PublishErrorKind;
 pub use async_nats::connection::State;
@@ -242,7 +242,7 @@ pub fn is_address(address: &str) -> bool {
 fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Error> {
     let read = |path: &PathBuf| {
         let failed = |source| Error::Credentials { path: path.clone(), source };
-        std::fs::read_to_string(path).map_err(failed)
+        durable_file::open_regular(path).and_then(std::io::read_to_string).map_err(failed)
     };
 
     let nobody = ConnectOptions::new();

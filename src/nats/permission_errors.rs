@@ -65,7 +65,11 @@ impl DeniedOperation {
 
         match what.split_once(' ')?.0 {
             "Publish" => Some(Self::Publish(subject)),
-            "Subscription" => Some(Self::Subscribe { subject, queue: quoted.next() }),
+            // A server that takes a right away quotes its id of the subscription there.
+            "Subscription" => {
+                let queue = quoted.next().filter(|_| what.contains(" using queue "));
+                Some(Self::Subscribe { subject, queue })
+            }
             _ => None,
         }
     }
@@ -184,6 +188,19 @@ impl PermissionErrors {
         })
     }
 
+    /// Returns the last permission error for a subscription to `subject`, at the time `since` or
+    /// later. Returns `None` if there is no such error.
+    pub fn subscription_denied_since(
+        &self,
+        subject: &str,
+        since: Instant,
+    ) -> Option<PermissionError> {
+        self.last(|at, what| {
+            let is_it = matches!(what, DeniedOperation::Subscribe { subject: denied, .. } if denied == subject);
+            at >= since && is_it
+        })
+    }
+
     /// Returns a permission error that explains a missing response from `subject`. Either a publish
     /// to `subject` was denied at the time `since` or later, or the subscription to the inbox, on
     /// which the response would arrive. Returns `None` if there is no such error.
@@ -216,6 +233,10 @@ mod tests {
                 "Permissions Violation for Subscription to \"a\" using queue \"q\"",
                 Some("subscribe to `a` in the queue group `q`"),
             ),
+            (
+                "Permissions Violation for Subscription to \"a\" (sid \"4\")",
+                Some("subscribe to `a`"),
+            ),
             ("Unknown Protocol Operation", None),
             ("Permissions Violation for ", None),
         ] {
@@ -237,6 +258,9 @@ mod tests {
         assert!(denials.publishes_denied_below("a.", Instant::now()).is_empty());
         assert!(denials.publishes_denied_below("b.", begun).is_empty());
         assert!(denials.subscription_denied("_INBOX.x").is_some());
+        assert!(denials.subscription_denied_since("_INBOX.x.*", begun).is_some());
+        assert!(denials.subscription_denied_since("_INBOX.x.*", Instant::now()).is_none());
+        assert!(denials.subscription_denied_since("_INBOX.x", begun).is_none());
         assert!(denials.request_denied("a.c", begun).is_some(), "its answer is not heard");
         denials.forget_subscriptions();
         assert!(denials.request_denied("a.c", begun).is_none());

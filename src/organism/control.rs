@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
-use super::access::{DeniedCaller, SocketCaller};
+use super::access::{DeniedCaller, HostedConnections, SocketCaller};
 use super::partitioned::PartitionMap;
 use super::reload::{ReloadService, RulesInForce, SharedRules};
 use super::request_lines::LineBuffer;
@@ -41,6 +42,8 @@ const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
+const TOO_MANY_OF_LISTENER: &str =
+    "too many commands of this listener are connected to this organism; try again in a moment";
 
 /// Everything with which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
@@ -51,8 +54,8 @@ pub struct ControlContext {
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether this context serves a connection beyond the maximum number of connections. Every
-    /// request on such a connection gets the response `busy`.
+    /// Whether this context serves a connection beyond the maximum number of connections. A request
+    /// that could occupy such a connection for a long time is refused.
     is_busy: bool,
 }
 
@@ -93,12 +96,19 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the maximum number of connections. Every request
-    /// on it is refused. The request is still read, with a short time-out, so that the response
-    /// fits it.
+    /// Makes the context for a connection beyond the maximum number of connections. A request that
+    /// could occupy the connection for a long time is refused. Any other request, such as a
+    /// decision, is handled as usual, because it may let a waiting connection finish. The time-out
+    /// for reading a request is short.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
+    }
+
+    /// Identifies the process at the other end of a connection. Must be called at once, while this
+    /// process still exists.
+    fn caller(&self, stream: &UnixStream) -> SocketCaller {
+        self.rules.in_force().rules.caller(stream)
     }
 
     /// Records a refusal in the journal of a pump of this process. If no pump runs here, logs the
@@ -160,7 +170,7 @@ impl ControlContext {
     ) -> Result<(), Error> {
         // Futures of other requests are boxed, so that they add nothing to each waiting client.
         if let ServiceRequest::Reload { origin } = request {
-            let reloading = Box::pin(self.reload(origin.unwrap_or_default()));
+            let reloading = Box::pin(self.reload_in_time(origin.unwrap_or_default()));
             responses.send(reloading.await).await.ok();
             return Ok(());
         }
@@ -173,6 +183,26 @@ impl ControlContext {
 }
 
 impl ControlContext {
+    /// Reloads the config. If a pump waits for its journal meanwhile, responds that the reload is
+    /// undecided. The reload then continues on its own task.
+    async fn reload_in_time(&self, origin: DecisionOrigin) -> ServiceResponse {
+        let context = self.clone();
+        let mut reloading = tokio::spawn(async move { context.reload(origin).await });
+
+        loop {
+            match timeout(limits::PUMP_RULING_TIMEOUT, &mut reloading).await {
+                Ok(Ok(response)) => return response,
+                Ok(Err(error)) => return ServiceResponse::failed(unanswered(&error)),
+                Err(_) => {}
+            }
+            let obstacle = self.reloader.as_ref().and_then(ReloadService::waits_for);
+            if let Some(obstacle) = obstacle {
+                let why = PartitionUnavailable::lasting(obstacle.to_string()).unsure();
+                return ServiceResponse::Unavailable(why);
+            }
+        }
+    }
+
     async fn reload(&self, origin: DecisionOrigin) -> ServiceResponse {
         let Some(reloader) = &self.reloader else {
             return ServiceResponse::failed(super::Error::NotReloadable);
@@ -184,6 +214,9 @@ impl ControlContext {
                     tracing::info!(target: "config", "the config {config} is in force, in place of {before}");
                 }
                 ServiceResponse::Reloaded(report)
+            }
+            Err(super::Error::Service(Error::NotReady { detail })) => {
+                ServiceResponse::Unavailable(PartitionUnavailable::lasting(detail))
             }
             Err(error) => ServiceResponse::failed(error),
         }
@@ -256,8 +289,8 @@ impl Default for ConnectionBound {
 
 impl ConnectionBound {
     /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
-    /// of connections. Such a connection is refused, and its permit is for the refusal. If too many
-    /// connections are being refused at the same time, waits until one of the refusals has ended.
+    /// of connections. Connections beyond the maximum need a permit, too: if too many of them are
+    /// open, waits until one of them is closed.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),
@@ -279,6 +312,7 @@ async fn accept(
     mut closed: watch::Receiver<bool>,
 ) {
     let connections = ConnectionBound::default();
+    let mut hosted = HostedConnections::default();
     loop {
         let accepted = tokio::select! {
             // Checks for the close first: clients that still wait are served after the loop.
@@ -291,13 +325,19 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
+                let caller = context.caller(&stream);
+                let Ok(place) = hosted.permit(&caller) else {
+                    tokio::spawn(turn_away(stream));
+                    continue;
+                };
                 let (permit, is_busy) = connections.permit().await;
                 let context = if is_busy { context.refusing() } else { context.clone() };
                 let serving = serving.clone();
                 let closed = closed.clone();
                 tokio::spawn(async move {
-                    serve(stream, context, serving, closed).await;
+                    serve(stream, caller, context, serving, closed).await;
                     drop(permit);
+                    drop(place);
                 });
             }
             Err(error) => {
@@ -314,7 +354,8 @@ async fn accept(
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         let Ok(stream) = stream else { continue };
-        tokio::spawn(serve(stream, context.clone(), serving.clone(), closed.clone()));
+        let caller = context.caller(&stream);
+        tokio::spawn(serve(stream, caller, context.clone(), serving.clone(), closed.clone()));
     }
 }
 
@@ -344,19 +385,27 @@ impl OpenConnections {
     }
 }
 
+/// Tells a listener with too many connections why this one is closed.
+async fn turn_away(mut stream: UnixStream) {
+    let why = PartitionUnavailable::lasting(TOO_MANY_OF_LISTENER);
+    let Ok(mut line) = encoding::encode(&ServiceResponse::Unavailable(why)) else { return };
+    line.push(b'\n');
+    // A client that is gone needs no reason.
+    stream.write_all(&line).await.ok();
+}
+
 async fn serve(
     stream: UnixStream,
+    caller: SocketCaller,
     context: ControlContext,
     serving: mpsc::Sender<()>,
     closed: watch::Receiver<bool>,
 ) {
-    // Identifies the caller at once, while its process still exists.
-    let caller = context.rules.in_force().rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
     let read = RequestReader { read, lines: LineBuffer::default() };
     let mut connection = ControlConnection { read, writer, serving: Some(serving), closed };
-    // If the client has left, it gets no responses, but its request is carried out.
+    // A client that has left gets no responses, and a request of an operator lapses.
     if let Err(error) = connection.serve(&context, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
     }
@@ -465,9 +514,10 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if the client disconnects. After a disconnect, no longer waits
-    /// for the results of calls, so that the connection soon stops counting towards the maximum
-    /// number of connections.
+    /// Carries out a request. If the client disconnects, withdraws a request of an operator, such
+    /// as a pause, unless the pump has already taken it. Other requests, such as submissions, are
+    /// carried out even then. After a disconnect, no longer waits for the results of calls, so that
+    /// the connection soon stops counting towards the maximum number of connections.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -477,6 +527,12 @@ impl ControlConnection {
         let (responses, mut received) = response_queue();
         let context = context.clone();
         let is_query = request.is_query();
+        let lapses = request.lapses_with_sender();
+        // The client may have given up while this process stood still.
+        if lapses && self.read.has_left() {
+            return Ok(());
+        }
+
         // A follower of the journals or of the live channel gets no last response that an orderly
         // stop could wait for. It also gets the records that are written during the stop, until the
         // pump has ended.
@@ -495,6 +551,9 @@ impl ControlConnection {
                 response = received.recv() => response,
                 () = &mut left => {
                     drop(received);
+                    if lapses {
+                        responding.abort();
+                    }
                     responding.await.ok();
                     return Ok(());
                 }
@@ -556,6 +615,16 @@ impl RequestReader {
                 return Ok(self.lines.take_rest());
             }
         }
+    }
+
+    /// Whether the client has disconnected. Asks the operating system, because this process may not
+    /// have noticed the disconnect yet.
+    fn has_left(&self) -> bool {
+        let stream: &UnixStream = self.read.as_ref();
+        let mut polled = [PollFd::new(stream, PollFlags::HUP)];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // After an error of the poll, the client counts as present.
+        poll(&mut polled, Some(&no_wait)).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits until the client has disconnected, or has sent too many bytes before the response.

@@ -247,6 +247,10 @@ fn partition_problems(map: &PartitionMap) -> Vec<ReadinessProblem> {
                 let health = map.watched().get(&partition).cloned();
                 let unready = health.map(|health| health.counts.unready()).unwrap_or_default();
                 problems.extend(unready.into_iter().map(|unready| problem(unready, here)));
+                let denied = map.requests_denied(partition);
+                let denied =
+                    denied.map(|why| ReadinessProblem { what: "nats", why, partition: here });
+                problems.extend(denied);
             }
         }
     }
@@ -261,9 +265,27 @@ fn problem(unready: PumpNotReady, partition: Option<u32>) -> ReadinessProblem {
         PumpNotReady::Waits(WriteObstacle::Server) => {
             ("journal-server", "the journal's server is away; it waits")
         }
+        PumpNotReady::Waits(WriteObstacle::Denied) => (
+            "journal-server",
+            "the journal's server denies it the right to write; it waits, and the log names the right",
+        ),
         PumpNotReady::Draining => ("draining", "it is stopping and takes nothing new"),
         PumpNotReady::Ended => ("pump", "the pump has ended; the log says why"),
     };
 
     ReadinessProblem { what, why: why.to_owned(), partition }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_that_the_server_denies_is_no_missing_server() {
+        let shown = |obstacle| problem(PumpNotReady::Waits(obstacle), None);
+        let denied = shown(WriteObstacle::Denied);
+        assert_eq!(denied.what, "journal-server");
+        assert!(denied.why.contains("denies") && !denied.why.contains("away"), "{denied:?}");
+        assert!(shown(WriteObstacle::Server).why.contains("away"));
+    }
 }

@@ -182,7 +182,7 @@ impl FollowerThread {
         );
     }
 
-    /// Records that the index contains all records up to `reached`, and waits for further records.
+    /// Stores that the index contains all records up to `reached`, and waits for further records.
     /// Returns the position up to which the index must be extended next. Returns `None` if no
     /// record comes for some time, or if the pump has ended.
     fn next(&mut self, reached: Position) -> Option<Position> {

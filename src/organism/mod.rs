@@ -53,7 +53,7 @@ use crate::journal::{self, Journal, sqlite};
 use crate::nats;
 use crate::pump::ResidentCore;
 use crate::pump::core::Core;
-use crate::pump::driver::{Handle, PumpStopped};
+use crate::pump::driver::{Handle, PumpStopped, PumpUnavailable};
 use crate::pump::gate::Gate;
 use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::service::announcement::CommandPresence;
@@ -192,6 +192,15 @@ impl From<project::Error> for Error {
 impl From<PumpStopped> for Error {
     fn from(_: PumpStopped) -> Self {
         Self::Stopped
+    }
+}
+
+impl From<PumpUnavailable> for Error {
+    fn from(error: PumpUnavailable) -> Self {
+        match error {
+            PumpUnavailable::Stopped(stopped) => stopped.into(),
+            waits => Self::Service(waits.into()),
+        }
     }
 }
 

@@ -90,6 +90,7 @@ impl PartitionedOrganism {
         };
 
         let rpc = PumpRpc::connect(servers, &config.name).await?;
+        rpc.check_rights(partitions).await?;
         let rules = Arc::new(SharedRules::new(&config));
         let reloader = ReloadService::new(&config, &rules);
         let map = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));

@@ -38,7 +38,7 @@ pub enum TurnSelector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
-    /// Last journal position from which the prompt contains a message of the thread.
+    /// The prompt contains the messages of the thread up to this journal position.
     pub position: Position,
     /// Body of the request in its wire format.
     pub wire: String,

@@ -3,13 +3,17 @@
 //! are local copies of a journal on JetStream.
 
 mod projection_positions;
+mod renewed_subscription;
 mod server;
+
+use std::time::Instant;
 
 use serde::Serialize;
 
 use super::Error;
 use crate::nats::{self, Subscriber};
 use crate::service::{self, NatsTransport};
+use renewed_subscription::RenewedSubscription;
 
 pub(super) use projection_positions::{KnownMembers, ProjectionResponder};
 
@@ -26,14 +30,46 @@ impl PumpRpc {
         Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
     }
 
-    async fn subscribe(&self, subject: String) -> Result<Subscriber, Error> {
+    /// Subscribes to `subject`. The servers may deny the subscription later, and report this only
+    /// on the connection.
+    async fn begin_subscription(&self, subject: String) -> Result<Subscriber, Error> {
         let subscribed = self.transport.client().subscribe(subject).await;
         Ok(subscribed.map_err(service::Error::failed)?)
     }
 
+    /// Subscribes to `subject`. Returns a permission error if the servers deny the subscription.
+    async fn subscribe(&self, subject: String) -> Result<Subscriber, Error> {
+        let since = Instant::now();
+        let messages = self.begin_subscription(subject.clone()).await?;
+        let denials = self.transport.denials();
+        nats::flush_and_await_denials(self.transport.client(), denials).await;
+        match denials.subscription_denied_since(&subject, since) {
+            Some(denied) => Err(nats::Error::Denied(denied).into()),
+            None => Ok(messages),
+        }
+    }
+
+    /// Returns an error if the servers deny this process a subscription without which it cannot
+    /// serve these partitions.
+    pub async fn check_rights(&self, partitions: &[u32]) -> Result<(), Error> {
+        let subject = |partition| self.transport.subject(partition);
+        let mut subjects: Vec<String> = partitions.iter().map(subject).collect();
+        subjects.push(self.transport.subject(MEMBERS));
+
+        for subject in subjects {
+            // The worker of a partition reports every other error.
+            if let Err(denied @ Error::Nats(nats::Error::Denied(_))) = self.subscribe(subject).await
+            {
+                return Err(denied);
+            }
+        }
+
+        Ok(())
+    }
+
     /// Subscribes to the announcements of all processes of this organism.
-    pub async fn subscribe_members(&self) -> Result<Subscriber, Error> {
-        self.subscribe(self.transport.subject(MEMBERS)).await
+    pub async fn subscribe_members(&self) -> Result<RenewedSubscription, Error> {
+        self.subscribe_renewed(self.transport.subject(MEMBERS), Box::new(|_| {})).await
     }
 
     /// Publishes an announcement of this process to all other processes.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime;
 use tokio::sync::watch;
@@ -231,8 +231,7 @@ impl PumpRuntime {
         if is_drained {
             drain_all(&self.hosts.take()).await;
         } else {
-            let waited = begun.elapsed();
-            tracing::warn!("some listeners did not finish within {waited:.0?} and were stopped");
+            warn_of_end(&self.health, begun.elapsed());
             self.handle.stop();
             stop_all(&self.hosts.take()).await;
         }
@@ -264,6 +263,20 @@ impl PumpRuntime {
         let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
+    }
+}
+
+/// Logs why a stopping pump is ended, after the time `waited`, before its work is done.
+fn warn_of_end(health: &PumpHealth, waited: Duration) {
+    let obstacle = health.counts().waits_for();
+    if let Some(obstacle) = obstacle {
+        tracing::warn!(
+            "{obstacle}: the journal took no records within {waited:.0?}, so the pump is stopped \
+             without a last record"
+        );
+    }
+    if obstacle.is_none() || health.under_way() > 0 {
+        tracing::warn!("some listeners did not finish within {waited:.0?} and were stopped");
     }
 }
 

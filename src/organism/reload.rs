@@ -20,9 +20,10 @@ use super::{Error, HostedListener, operator, run_blocking, with_core_words};
 use crate::bus::Host;
 use crate::config::{self, Config, ConfigEnvironment, ConfigProblems, ReloadComparison};
 use crate::ids::{Digest, ListenerName};
-use crate::pump::driver::{ConfigExchange, Handle, RetireHost};
-use crate::service::ReloadReport;
+use crate::limits;
+use crate::pump::driver::{ConfigExchange, Handle, PumpUnavailable, RetireHost, WriteObstacle};
 use crate::service::handshake::OrganismIdentity;
+use crate::service::{self, ReloadReport};
 use crate::thread::{ActionDetail, DecisionOrigin, OperatorAction, OperatorVerb};
 
 /// Access rules and identity of the organism, as the config in force states them. A reload replaces
@@ -132,8 +133,16 @@ impl ReloadService {
         while let Some(in_force) = self.0.insert_if(&started, partition, pump.as_ref()) {
             let Some(pump) = &pump else { return Ok(false) };
             let prepared = pump.prepare(&in_force.of_partition(partition), &origin)?;
-            pump.exchange(prepared).await?;
-            started = in_force;
+            match pump.exchange(prepared).await {
+                // The pump takes the config once its journal accepts records again.
+                Err(Error::Service(service::Error::NotReady { .. })) => {
+                    tokio::time::sleep(limits::BUSY_RETRY).await;
+                }
+                exchanged => {
+                    exchanged?;
+                    started = in_force;
+                }
+            }
         }
         Ok(true)
     }
@@ -142,6 +151,12 @@ impl ReloadService {
     /// calls this when the pump has ended or is about to end.
     pub(super) fn leave(&self, partition: u32) {
         self.0.pumps().remove(&partition);
+    }
+
+    /// Returns the obstacle that keeps a pump of this process from writing records, and so from
+    /// recording a reload; `None` if there is none.
+    pub(super) fn waits_for(&self) -> Option<WriteObstacle> {
+        self.0.pumps().values().flatten().find_map(|pump| pump.pump.waits_for())
     }
 
     /// Loads the config file again and puts it in force, if the config is valid and every pump of
@@ -164,6 +179,11 @@ impl ReloadService {
         }
         if !restart.is_empty() {
             return Ok(ReloadReport::NeedsRestart { keys: restart.into_iter().collect() });
+        }
+
+        // Checked first, so that either all pumps take the config or none does.
+        if let Some(obstacle) = self.waits_for() {
+            return Err(PumpUnavailable::Waits(obstacle).into());
         }
 
         let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
@@ -214,6 +234,7 @@ impl ReloadState {
         after: &Arc<Config>,
         origin: &DecisionOrigin,
     ) -> Result<(), Error> {
+        let mut is_taken = false;
         // Pumps that join meanwhile start with the config before, so they are next.
         while let Some(pumps) = self.without(after) {
             // Steps that can fail come first, so that either all pumps take the config or none
@@ -234,7 +255,24 @@ impl ReloadState {
                 }
                 exchanged
             });
-            join_all(exchanges).await.into_iter().collect::<Result<(), _>>()?;
+            let mut obstacle = None;
+            for exchanged in join_all(exchanges).await {
+                match exchanged {
+                    Err(Error::Service(service::Error::NotReady { detail })) => {
+                        obstacle = Some(detail);
+                    }
+                    other => {
+                        other?;
+                        is_taken = true;
+                    }
+                }
+            }
+            match obstacle {
+                // Another pump has the config already, so this pump must follow.
+                Some(_) if is_taken => tokio::time::sleep(limits::BUSY_RETRY).await,
+                Some(detail) => return Err(service::Error::NotReady { detail }.into()),
+                None => {}
+            }
         }
         Ok(())
     }

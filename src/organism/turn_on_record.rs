@@ -38,15 +38,17 @@ pub struct TurnOnRecord {
 }
 
 impl TurnOnRecord {
-    /// Finds a turn of `agent` in a thread by its number `turn`, which counts from 1. Returns
-    /// `None` if the journal has no such turn.
+    /// Finds a turn of `agent` in a thread by its number `turn`, which counts from 1. Reads the
+    /// records up to and including `up_to`, or all without it. Returns `None` if these records
+    /// contain no such turn.
     pub fn find(
         reader: JournalReader,
         agent: &ListenerName,
         thread: &ThreadId,
         turn: u32,
+        up_to: Option<Position>,
     ) -> Result<Option<Self>, Error> {
-        let records = reader.tree(&thread.root(), None)?;
+        let records = reader.tree(&thread.root(), up_to)?;
         for sealed in &records {
             let mut notes = turns_of(&sealed.record).filter(|(of, _)| *of == thread);
             let note = notes.find(|(_, note)| note.agent == *agent && note.turn == turn);

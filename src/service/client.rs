@@ -13,6 +13,7 @@ pub use pause::PauseError;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -50,7 +51,14 @@ enum Transports {
     /// The transports to the partitions of an organism. The client chooses one for each attempt,
     /// because partitions move between processes. It uses the socket of an organism on this machine
     /// or, if none runs here, NATS.
-    Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
+    Partitioned {
+        config: Box<Config>,
+        local: SocketTransport,
+        nats: OnceCell<ServiceTransport>,
+        /// Whether the organism on this machine has not responded. The client then uses NATS,
+        /// because a process on another machine may have taken over.
+        is_local_silent: AtomicBool,
+    },
 }
 
 impl ServiceClient {
@@ -86,7 +94,8 @@ impl ServiceClient {
         let data = config.data.clone();
         let config = Box::new(config);
         let nats = OnceCell::new();
-        Self { data, transports: Transports::Partitioned { config, local, nats } }
+        let is_local_silent = AtomicBool::default();
+        Self { data, transports: Transports::Partitioned { config, local, nats, is_local_silent } }
     }
 
     /// Returns the number of partitions; `None` if the organism has a single pump, or if the client
@@ -281,7 +290,7 @@ impl ServiceClient {
 
             let Some(detail) = unavailable else { return Ok(()) };
             if Instant::now() >= until {
-                return Err(Error::failed(detail));
+                return Err(Error::NotReady { detail });
             }
             tokio::time::sleep(limits::BUSY_RETRY).await;
         }
@@ -344,8 +353,8 @@ impl ServiceClient {
         let socket;
         let transport = match &self.transports {
             Transports::One { transport, .. } => transport,
-            Transports::Partitioned { config, local, nats } => {
-                if local.locate().await? {
+            Transports::Partitioned { config, local, nats, is_local_silent } => {
+                if is_reached(local, is_local_silent).await? {
                     socket = ServiceTransport::Socket(local.clone());
                     &socket
                 } else {
@@ -370,8 +379,18 @@ impl ServiceClient {
             }
         };
 
-        match tokio::join!(sending, receiving).0 {
+        let sent = tokio::join!(sending, receiving).0;
+        match sent {
             Err(Error::Lost) => {}
+            // The organism on this machine does not respond.
+            Err(Error::NotReady { detail }) => {
+                on_response(ServiceResponse::Unavailable(self.silent(detail)));
+                return Ok(());
+            }
+            Err(Error::Undecided { detail }) => {
+                on_response(ServiceResponse::Unavailable(self.silent(detail).unsure()));
+                return Ok(());
+            }
             other => return other,
         }
 
@@ -383,10 +402,38 @@ impl ServiceClient {
         Ok(())
     }
 
+    /// Records that the organism on this machine does not respond. Returns the report for the
+    /// request. With several partitions, the next attempt goes over NATS.
+    fn silent(&self, detail: String) -> PartitionUnavailable {
+        match &self.transports {
+            Transports::One { .. } => PartitionUnavailable::lasting(detail),
+            Transports::Partitioned { is_local_silent, .. } => {
+                is_local_silent.store(true, Ordering::Relaxed);
+                PartitionUnavailable::passing(detail)
+            }
+        }
+    }
+
     fn retries(&self, partition: u32) -> RetryDeadline {
         let until = Instant::now() + limits::PARTITION_TIMEOUT;
         let is_allowed = self.partitions().is_some();
         RetryDeadline { partition, is_allowed, until, is_unsure: false }
+    }
+}
+
+/// Whether requests can be sent to the organism on this machine. False if it does not respond: a
+/// process on another machine may have taken over. Sets `is_silent` if it takes no connection.
+async fn is_reached(local: &SocketTransport, is_silent: &AtomicBool) -> Result<bool, Error> {
+    if is_silent.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+
+    match local.locate().await {
+        Err(Error::NotReady { .. }) => {
+            is_silent.store(true, Ordering::Relaxed);
+            Ok(false)
+        }
+        found => found,
     }
 }
 
@@ -426,7 +473,7 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
 /// earlier attempt of the same request.
 fn may_follow_success(request: &ServiceRequest, refusal: &Refusal) -> bool {
     match refusal.rule {
-        RefusalRule::NotSigned | RefusalRule::Busy => true,
+        RefusalRule::NotSigned | RefusalRule::Busy | RefusalRule::StorageFull => true,
         // The earlier attempt has decided or cancelled the call.
         RefusalRule::NotWaiting => {
             matches!(request, ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. })
@@ -456,7 +503,13 @@ impl RetryDeadline {
     /// that responded ended too early.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
-            return Err(Error::Lost);
+            return Err(match unavailable {
+                Some(PartitionUnavailable { detail, unsure: true, .. }) => {
+                    Error::Undecided { detail }
+                }
+                Some(PartitionUnavailable { detail, .. }) => Error::NotReady { detail },
+                None => Error::Lost,
+            });
         }
 
         let broke_off = || PartitionUnavailable::passing("its process ended").unsure();

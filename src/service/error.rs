@@ -20,9 +20,20 @@ pub enum Error {
     /// The connection ended before the last response. The request may have been carried out.
     #[error(
         "the running organism ended before its last response; accepted calls continue at its next \
-         start: send again with the same --key, or read the thread"
+         start: read the thread before you send again. If you gave a --key, send again with it: \
+         nothing is then done twice"
     )]
     Lost,
+    /// The organism did not carry out the request, and nothing was done.
+    #[error("the running organism cannot carry out the request now ({detail}); try again")]
+    NotReady { detail: String },
+    /// The organism did not respond in time. It may still carry out the request.
+    #[error(
+        "the running organism did not respond in time ({detail}); the request may still be carried \
+         out: look at the record before you repeat it. If you gave `send` a --key, send again with \
+         it: nothing is then done twice"
+    )]
+    Undecided { detail: String },
     /// No pump of the partition responded in time, although one of them may have accepted the
     /// request.
     #[error(

@@ -16,19 +16,26 @@ use super::{
     Error, PartitionUnavailable, ResponseSender, ServiceRequest, ServiceResponse, encoding,
 };
 use crate::limits;
-use crate::nats::{self, Client, State, StatusCode, Subscriber};
+use crate::nats::{self, Client, PermissionErrors, State, StatusCode, Subscriber};
 
 /// A NATS connection to the pumps of one organism.
 #[derive(Clone)]
 pub struct NatsTransport {
     client: Client,
+    denials: PermissionErrors,
     organism: String,
 }
 
 impl NatsTransport {
     pub async fn connect(servers: &nats::Options, organism: &str) -> Result<Self, Error> {
-        let client = nats::connect(servers, &format!("organism {organism}")).await?;
-        Ok(Self { client, organism: organism.to_owned() })
+        let name = format!("organism {organism}");
+        let (client, denials) = nats::connect_with_denials(servers, &name).await?;
+        Ok(Self { client, denials, organism: organism.to_owned() })
+    }
+
+    /// Returns the permission errors of the connection.
+    pub fn denials(&self) -> &PermissionErrors {
+        &self.denials
     }
 
     pub fn client(&self) -> &Client {
@@ -82,7 +89,12 @@ impl NatsTransport {
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 if is_silent {
-                    unavailable(PartitionUnavailable::lasting("no pump holds its lease")).await;
+                    let why = format!(
+                        "no pump receives requests at `{}`: none holds its lease, or NATS denies \
+                         its pump this subject",
+                        self.subject(partition)
+                    );
+                    unavailable(PartitionUnavailable::lasting(why)).await;
                     return Ok(());
                 }
                 continue;

@@ -5,24 +5,28 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
-    CallWaiters, Error, ForkRequest, LiveRequest, PauseReport, PauseRequest, ReplyPayload,
-    ResponseSender, ResultsRequest, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
-    TreeWatch,
+    CallWaiters, Error, ForkRequest, LiveRequest, PartitionUnavailable, PauseReport, PauseRequest,
+    ReplyPayload, ResponseSender, ResultsRequest, ServiceRequest, ServiceResponse, SubmitRequest,
+    SubmitUpdate, TreeWatch,
 };
 use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall, PointTurn};
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
+use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::{ForkRuling, PauseRuling, Receipt, Target};
-use crate::pump::driver::{CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped};
+use crate::pump::driver::{
+    CallCompletion, Handle, HeldPreview, HeldRequest, PumpStopped, PumpUnavailable,
+};
 use crate::thread::{
-    Allotment, ForkAction, ForkSource, ForkedRequest, PauseAction, PauseTarget, Verdict,
-    client_result, reopened_id,
+    Allotment, DecisionOrigin, ForkAction, ForkSource, ForkedRequest, PauseAction, PauseTarget,
+    Verdict, client_result, reopened_id,
 };
 
 #[derive(Clone)]
@@ -38,6 +42,15 @@ impl From<PumpStopped> for Error {
     }
 }
 
+impl From<PumpUnavailable> for Error {
+    fn from(error: PumpUnavailable) -> Self {
+        match error {
+            PumpUnavailable::Stopped(stopped) => stopped.into(),
+            PumpUnavailable::Waits(obstacle) => Self::NotReady { detail: obstacle.to_string() },
+        }
+    }
+}
+
 impl PumpService {
     /// Creates the service of `pump`, whose journal is in `data`.
     pub fn new(pump: Handle, data: PathBuf) -> Self {
@@ -45,9 +58,24 @@ impl PumpService {
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request on the pump, and sends each response. If the client leaves, the pump
-    /// still carries out the request.
+    /// Carries out a request on the pump, and sends each response. A submission is carried out even
+    /// if its client leaves. If the returned future is dropped before the pump has taken a request
+    /// of an operator, such as a pause, that request is not carried out.
     pub async fn respond(
+        &self,
+        request: ServiceRequest,
+        responses: &ResponseSender,
+    ) -> Result<(), Error> {
+        let why = match self.carry_out(request, responses).await {
+            Err(Error::NotReady { detail }) => PartitionUnavailable::lasting(detail),
+            Err(Error::Undecided { detail }) => PartitionUnavailable::lasting(detail).unsure(),
+            other => return other,
+        };
+        responses.send(ServiceResponse::Unavailable(why)).await.ok();
+        Ok(())
+    }
+
+    async fn carry_out(
         &self,
         request: ServiceRequest,
         responses: &ResponseSender,
@@ -55,20 +83,15 @@ impl PumpService {
         let response = match request {
             ServiceRequest::Submit(request) => return self.submit(request, responses).await,
             ServiceRequest::AwaitResults(request) => return self.results(request, responses).await,
-            ServiceRequest::Cancel { thread, .. } if !self.has_thread(&thread).await? => {
-                ServiceResponse::UnknownThread
-            }
             ServiceRequest::Cancel { thread, reason, origin, .. } => {
-                match self.pump.cancel(thread, reason, origin).await? {
-                    Ok(()) => ServiceResponse::Cancelled,
-                    Err(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
-                }
+                self.cancel(thread, reason, origin).await?
             }
             ServiceRequest::Pause(request) => self.pause(request).await?,
             ServiceRequest::Fork(request) => self.fork(*request).await?,
             ServiceRequest::Retry(request) => self.retry(*request).await?,
             ServiceRequest::Decide(decision) => {
-                ServiceResponse::Ruled(decision.submit(&self.pump).await?.map(Box::new))
+                let refusal = self.ruling(decision.submit(&self.pump)).await?;
+                ServiceResponse::Ruled(refusal.map(Box::new))
             }
             ServiceRequest::JournalId { .. } => {
                 let data = self.data.clone();
@@ -76,16 +99,17 @@ impl PumpService {
                 ServiceResponse::JournalId(journal.map_err(|_| Error::Stopped)??)
             }
             ServiceRequest::HeldThread { message, .. } => {
-                ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
+                ServiceResponse::HeldThread(self.answer(self.pump.held_thread(message)).await?)
             }
             ServiceRequest::HeldCalls { message, .. } => {
                 match message {
                     Some(message) => {
-                        send_held(self.pump.held_call(message).await?, responses).await;
+                        let held = self.answer(self.pump.held_call(message)).await?;
+                        send_held(held, responses).await;
                     }
                     None => {
-                        let mut held = self.pump.held_calls().await?;
-                        while let Some(batch) = held.next_batch().await? {
+                        let mut held = self.answer(self.pump.held_calls()).await?;
+                        while let Some(batch) = self.answer(held.next_batch()).await? {
                             send_held(batch, responses).await;
                         }
                     }
@@ -108,11 +132,61 @@ impl PumpService {
         Ok(())
     }
 
+    /// Returns the pump's answer to a query. Fails if the pump does not answer in time.
+    async fn answer<T, E>(&self, answer: impl Future<Output = Result<T, E>>) -> Result<T, Error>
+    where
+        Error: From<E>,
+    {
+        match timeout(limits::PUMP_RULING_TIMEOUT, answer).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Error::NotReady { detail: self.reason_for_silence() }),
+        }
+    }
+
+    /// Returns the pump's ruling on a request of an operator. If the ruling does not come in time,
+    /// withdraws the request, and fails. The pump may still carry the request out if it had taken
+    /// the request already, for example because its commit waits for room on the disk.
+    pub(super) async fn ruling<T>(
+        &self,
+        ruling: impl Future<Output = Result<T, PumpStopped>>,
+    ) -> Result<T, Error> {
+        match timeout(limits::PUMP_RULING_TIMEOUT, ruling).await {
+            Ok(ruling) => Ok(ruling?),
+            Err(_) => Err(Error::Undecided { detail: self.reason_for_silence() }),
+        }
+    }
+
+    /// Returns the reason why the pump has not answered within [`limits::PUMP_RULING_TIMEOUT`].
+    fn reason_for_silence(&self) -> String {
+        let seconds = limits::PUMP_RULING_TIMEOUT.as_secs();
+        match self.pump.waits_for() {
+            Some(obstacle) => obstacle.to_string(),
+            None => format!("the pump did not answer within {seconds} s"),
+        }
+    }
+
+    async fn cancel(
+        &self,
+        thread: ThreadId,
+        reason: String,
+        origin: Option<DecisionOrigin>,
+    ) -> Result<ServiceResponse, Error> {
+        if self.answer(self.pump.tree_head(thread.clone())).await?.is_none() {
+            return Ok(ServiceResponse::UnknownThread);
+        }
+
+        Ok(match self.ruling(self.pump.cancel(thread, reason, origin)).await? {
+            Ok(()) => ServiceResponse::Cancelled,
+            Err(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        })
+    }
+
     async fn pause(&self, request: PauseRequest) -> Result<ServiceResponse, Error> {
         let PauseRequest { verb, target, origin, .. } = request;
         let is_thread = matches!(target, PauseTarget::Thread(_));
         let by = ListenerName::operator();
-        let ruling = self.pump.pause(PauseAction { verb, target, by, origin }).await?;
+        let action = PauseAction { verb, target, by, origin };
+        let ruling = self.ruling(self.pump.pause(action)).await?;
 
         let report =
             |is_changed, in_flight| ServiceResponse::Paused(PauseReport { is_changed, in_flight });
@@ -175,7 +249,7 @@ impl PumpService {
         let source = ForkSource { unpinned, ..point.source };
         let action = ForkAction { thread, source, client, live, allotment, request, by, origin };
         let payload = payload.as_deref().map(str::as_bytes);
-        Ok(match self.pump.fork(action, taken_over, payload).await? {
+        Ok(match self.ruling(self.pump.fork(action, taken_over, payload)).await? {
             ForkRuling::Forked { thread, calls } => ServiceResponse::Forked { thread, calls },
             ForkRuling::Refused(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
         })
@@ -343,10 +417,6 @@ impl PumpService {
     /// organism is busy.
     pub fn count_busy(&self, client: &ListenerName) {
         self.pump.count_busy(client);
-    }
-
-    async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {
-        Ok(self.pump.tree_head(thread.clone()).await?.is_some())
     }
 }
 

@@ -134,6 +134,28 @@ impl ServiceRequest {
         }
     }
 
+    /// Whether the request lapses if its sender leaves before the pump has taken it. An operator
+    /// who gives up must not find a pause or a decision carried out later. A submission is carried
+    /// out anyway, because its client can send it again with the same key.
+    pub fn lapses_with_sender(&self) -> bool {
+        match self {
+            Self::Decide(_)
+            | Self::Cancel { .. }
+            | Self::Pause(_)
+            | Self::Fork(_)
+            | Self::Retry(_) => true,
+            Self::Submit(_)
+            | Self::Reload { .. }
+            | Self::AwaitResults(_)
+            | Self::HeldThread { .. }
+            | Self::HeldCalls { .. }
+            | Self::JournalId { .. }
+            | Self::FollowJournals
+            | Self::FollowLive(_)
+            | Self::Status => false,
+        }
+    }
+
     /// Whether the request may occupy its connection for a long time. The responses to such a
     /// request depend on work that is not done yet.
     pub fn occupies_connection(&self) -> bool {
@@ -372,7 +394,7 @@ pub struct ForkRequest {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Payload of the fork's first message, by the place at which the fork begins:
+    /// Payload of the fork's first message. It depends on the place at which the fork begins:
     /// - At a client's request: the payload of this request, unchanged or edited.
     /// - At a turn, which is one model call of an agent: a payload that replaces the turn. If it is
     ///   `None`, the agent takes the turn again.
@@ -449,8 +471,8 @@ pub struct RetryRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Partition of the call's thread, which the client sets; `None` if the organism has a single
-    /// pump.
+    /// Partition of the call's thread; `None` if the organism has a single pump. The client sets
+    /// this field.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
     /// Name that the sender claims to have. The pump ignores this name. It records the operator who

@@ -44,7 +44,8 @@ impl PumpService {
             by: ListenerName::operator(),
             origin,
         };
-        Ok(match self.pump.retry(action, found.payload.as_bytes()).await? {
+        let retried = self.pump.retry(action, found.payload.as_bytes());
+        Ok(match self.ruling(retried).await? {
             RetryRuling::Retried { thread, calls } => {
                 ServiceResponse::Retried(RetryReport::Retried { thread, calls })
             }

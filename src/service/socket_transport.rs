@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
@@ -171,8 +171,22 @@ impl SocketTransport {
     }
 
     /// Sends a request and passes on each response. Returns [`Error::Lost`] if the connection
-    /// breaks.
+    /// breaks. If the organism responds to nothing any more, returns [`Error::Undecided`], or
+    /// [`Error::NotReady`] for a query. Such an organism may be stopped.
     pub async fn send(
+        &self,
+        request: &ServiceRequest,
+        responses: &ResponseSender,
+    ) -> Result<(), Error> {
+        match self.send_over_socket(request, responses).await {
+            Err(Error::Undecided { detail }) if request.is_query() => {
+                Err(Error::NotReady { detail })
+            }
+            sent => sent,
+        }
+    }
+
+    async fn send_over_socket(
         &self,
         request: &ServiceRequest,
         responses: &ResponseSender,
@@ -185,6 +199,9 @@ impl SocketTransport {
         if let Some(idle) = self.take_idle() {
             let mut progress = ExchangeProgress::default();
             let ended = self.exchange(idle, &framed, responses, &mut progress).await;
+            if matches!(ended, Err(Error::Undecided { .. })) {
+                return ended;
+            }
             // The organism may have closed the connection just now, and another organism may have
             // started since.
             let is_lost =
@@ -206,15 +223,34 @@ impl SocketTransport {
         responses: &ResponseSender,
         progress: &mut ExchangeProgress,
     ) -> Result<(), Error> {
-        let written = connection.write(request).await.map_err(|_| Error::Lost)?;
-        progress.is_written = true;
-        let rest = request.get(written..).unwrap_or_default();
-        connection.write_all(rest).await.map_err(|_| Error::Lost)?;
+        let mut patience = limits::SOCKET_SILENCE_FIRST;
+        let mut written = 0;
+        while let Some(rest) = request.get(written..).filter(|rest| !rest.is_empty()) {
+            match timeout(patience, connection.write(rest)).await {
+                Ok(Ok(count)) if count > 0 => {
+                    progress.is_written = true;
+                    written += count;
+                }
+                Ok(Ok(_)) => return Err(Error::Lost),
+                // The organism closed the connection. It may have sent the reason.
+                Ok(Err(_)) => break,
+                Err(_) => self.probe(&mut patience, limits::SOCKET_PROBE_TIMEOUT).await?,
+            }
+        }
 
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = connection.read_until(b'\n', &mut line).await;
+            // A read that is interrupted by a probe keeps its bytes in `line`.
+            let read = loop {
+                match timeout(patience, connection.read_until(b'\n', &mut line)).await {
+                    Ok(read) => break read,
+                    Err(_) => {
+                        let has_response = progress.has_response || !line.is_empty();
+                        self.probe(&mut patience, probe_timeout(has_response)).await?;
+                    }
+                }
+            };
             progress.has_response |= !line.is_empty();
             read.map_err(|_| Error::Lost)?;
             let Some(line) = line.strip_suffix(b"\n") else { return Ok(()) };
@@ -228,6 +264,38 @@ impl SocketTransport {
             }
             // The send fails only if the client has left, which needs no handling.
             responses.send(response).await.ok();
+        }
+    }
+
+    /// Checks, after silence on a connection, whether the organism still responds to other
+    /// requests. If so, doubles `patience`, the time until the next check: the request takes long.
+    /// If it does not respond within `limit`, fails: its process is stopped, or overloaded.
+    async fn probe(&self, patience: &mut Duration, limit: Duration) -> Result<(), Error> {
+        if timeout(limit, self.wait_for_sign_of_life()).await.is_ok() {
+            *patience = (*patience * 2).min(limits::SOCKET_SILENCE_MAX);
+            return Ok(());
+        }
+
+        let process = match lock_holder(&self.data) {
+            LockHolder::Process(pid) => format!("process {pid} holds the journal, and"),
+            LockHolder::Hidden | LockHolder::Nobody => "the organism on this host".to_owned(),
+        };
+        Err(Error::Undecided { detail: format!("{process} does not respond; it may be stopped") })
+    }
+
+    /// Sends a request for the status over another connection, and waits for any byte of the
+    /// response. Returns at once if the connection ends, or if no organism takes it: the connection
+    /// that is silent then ends as well.
+    async fn wait_for_sign_of_life(&self) {
+        let handshake = self.handshake.clone();
+        let status = SocketRequest { request: ServiceRequest::Status, handshake, keep: false };
+        let Ok(mut line) = encoding::encode(&status) else { return };
+        line.push(b'\n');
+
+        let Ok(Some(mut stream)) = self.connect().await else { return };
+        if stream.write_all(&line).await.is_ok() {
+            // An error is a sign of life, too.
+            stream.read_u8().await.ok();
         }
     }
 
@@ -249,15 +317,28 @@ impl SocketTransport {
         }
     }
 
-    /// Connects to the socket; `None` if no process that holds the journal responds.
+    /// Connects to the socket. If its queue of connections is full, tries again for a limited time.
+    /// Returns `None` if no process that holds the journal serves the socket.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
         let mut tries = limits::SOCKET_CONNECTS_MAX;
+        let until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
         loop {
             let connected = match ShortSocketPath::of(&self.path) {
                 Ok(address) => UnixStream::connect(&address.name).await,
                 Err(error) => Err(error),
             };
-            let Ok(stream) = connected else { return Ok(None) };
+            let stream = match connected {
+                Ok(stream) => stream,
+                Err(error) if is_absent(&error) => return Ok(None),
+                Err(error) if is_queue_full(&error) => {
+                    if Instant::now() >= until {
+                        return Err(Error::NotReady { detail: QUEUE_FULL.to_owned() });
+                    }
+                    tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
+                    continue;
+                }
+                Err(error) => return Err(Error::io(self.path.display().to_string())(error)),
+            };
 
             let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
                 _ if mutant("trust-the-socket") => return Ok(Some(stream)),
@@ -280,6 +361,30 @@ impl SocketTransport {
             tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
         }
     }
+}
+
+const QUEUE_FULL: &str =
+    "too many commands are connected, or its process is stopped, so it takes no connection";
+
+/// Returns how long a check of the organism waits for a sign of life. `has_response` states whether
+/// the organism has responded to the request, and so may have accepted it.
+fn probe_timeout(has_response: bool) -> Duration {
+    if has_response { limits::SOCKET_PROBE_LATER_TIMEOUT } else { limits::SOCKET_PROBE_TIMEOUT }
+}
+
+/// Whether a failed connect shows that no process serves the socket, or that the process ended
+/// while the connection waited in its queue.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotADirectory, NotFound,
+    };
+    let has_ended = matches!(error.kind(), ConnectionReset | ConnectionAborted | BrokenPipe);
+    has_ended || matches!(error.kind(), NotFound | NotADirectory | ConnectionRefused)
+}
+
+/// Whether a connect failed because the socket's queue of connections is full.
+fn is_queue_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Returns the id of the process at the other end of a socket; `None` if the operating system does

@@ -1,17 +1,20 @@
-//! Limits the number of connections, and the time for which a connection may be idle, so that an
-//! idle client occupies a connection only for a short time.
+//! Limits the number of connections, and the time for which a client may send nothing or take no
+//! bytes of a response, so that such a client occupies a connection only for a short time.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Router;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::limits;
@@ -21,6 +24,8 @@ pub(super) struct HttpListener {
     pub listener: TcpListener,
     /// Maximum open connections of the server.
     pub connections_max: usize,
+    /// Whether a connection serves further requests after its first.
+    pub is_keep_alive: bool,
     /// Makes the TLS sessions, if the server uses TLS.
     pub tls: Option<TlsAcceptor>,
 }
@@ -28,7 +33,7 @@ pub(super) struct HttpListener {
 /// Serves connections until the future is dropped, which closes them. `router_of` makes the router
 /// of each connection.
 pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -> Router) {
-    let HttpListener { listener, connections_max, tls } = server;
+    let HttpListener { listener, connections_max, is_keep_alive, tls } = server;
     let permits = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -39,10 +44,11 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
             Ok((stream, _)) => {
                 let router = router_of(&stream);
                 let tls = tls.clone();
+                let stream = WriteTimeout::new(stream);
                 connections.spawn(async move {
                     match tls {
-                        Some(tls) => converse_securely(stream, &tls, router).await,
-                        None => converse(stream, router).await,
+                        Some(tls) => converse_securely(stream, &tls, router, is_keep_alive).await,
+                        None => converse(stream, router, is_keep_alive).await,
                     }
                     drop(permit);
                 });
@@ -55,19 +61,153 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
     }
 }
 
-async fn converse_securely(stream: TcpStream, tls: &TlsAcceptor, router: Router) {
+async fn converse_securely(
+    stream: WriteTimeout<TcpStream>,
+    tls: &TlsAcceptor,
+    router: Router,
+    is_keep_alive: bool,
+) {
     match timeout(limits::HTTP_HEAD_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => converse(stream, router).await,
+        Ok(Ok(stream)) => converse(stream, router, is_keep_alive).await,
         Ok(Err(error)) => tracing::debug!("a client made no TLS session: {error}"),
         Err(_) => tracing::debug!("a client made no TLS session in time"),
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    is_keep_alive: bool,
+) {
     let mut server = Builder::new();
+    server.keep_alive(is_keep_alive);
     server.timer(TokioTimer::new()).header_read_timeout(limits::HTTP_HEAD_TIMEOUT);
     let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = served.await {
         tracing::debug!("a connection over HTTP ended early: {error}");
+    }
+}
+
+/// A stream whose writes fail if the other side takes no bytes for [`limits::HTTP_WRITE_TIMEOUT`].
+struct WriteTimeout<S> {
+    stream: S,
+    /// Runs while the send buffer is full.
+    blocked: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> WriteTimeout<S> {
+    fn new(stream: S) -> Self {
+        Self { stream, blocked: None }
+    }
+
+    /// Returns the result of a write, or the error of the time-out if the send buffer has been full
+    /// for too long.
+    fn limit(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.blocked = None;
+            return written;
+        }
+
+        let start = || Box::pin(sleep(limits::HTTP_WRITE_TIMEOUT));
+        let blocked = self.blocked.get_or_insert_with(start);
+        blocked.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.limit(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.limit(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+    /// Sends two requests at once to a server whose response is larger than the buffer of the
+    /// connection.
+    async fn served(is_keep_alive: bool) -> (tokio::task::JoinHandle<()>, DuplexStream) {
+        let (mut client, server) = duplex(256);
+        let router = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
+        client.write_all(REQUEST.repeat(2).as_bytes()).await.unwrap();
+        let stream = WriteTimeout::new(server);
+        (tokio::spawn(converse(stream, router, is_keep_alive)), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_no_response_loses_its_connection() {
+        for is_keep_alive in [true, false] {
+            let begun = Instant::now();
+            let (serving, _client) = served(is_keep_alive).await;
+            timeout(Duration::from_secs(600), serving).await.unwrap().unwrap();
+            assert_eq!(begun.elapsed().as_secs(), limits::HTTP_WRITE_TIMEOUT.as_secs());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_gets_its_whole_response() {
+        let (serving, mut client) = served(false).await;
+        let mut received = 0;
+        let mut bytes = [0; 1_000];
+        loop {
+            match client.read(&mut bytes).await.unwrap() {
+                0 => break,
+                count => received += count,
+            }
+            tokio::time::advance(limits::HTTP_WRITE_TIMEOUT / 2).await;
+        }
+
+        assert!((10_000..12_000).contains(&received), "one response, not two: {received}");
+        serving.await.unwrap();
     }
 }

@@ -64,7 +64,8 @@ impl WebServer {
         let serving = {
             let router = router(Arc::clone(&health));
             let connections_max = limits::HTTP_CONNECTIONS_MAX;
-            let server = HttpListener { listener, connections_max, tls: None };
+            let is_keep_alive = false;
+            let server = HttpListener { listener, connections_max, is_keep_alive, tls: None };
             tokio::spawn(connections::serve(server, move |_| router.clone()))
         };
         Ok(Self { address, health, serving })

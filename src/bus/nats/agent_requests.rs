@@ -23,8 +23,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host already has: everything up to `position`. `mark` is the
-/// digest that the pump sent with it, and that only the pump can interpret.
+/// The part of a thread that an agent host already has: everything up to `position`. `mark` is a
+/// digest that the pump sent with this part. Only the pump can interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -64,7 +64,7 @@ impl RequestRefusal {
     /// Status code of a refused reservation: the model call has already sent the maximum number of
     /// requests.
     pub const EXHAUSTED: u16 = 429;
-    /// Status code for a part of an answer that does not begin where the part before it ended.
+    /// Status code for a part of an answer that does not begin at the end of the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
     /// Status code for a request about an attempt that is unknown or no longer in flight.
     pub const GONE: u16 = 410;

@@ -8,9 +8,9 @@ use crate::limits;
 /// The largest lease that a replica has announced. It applies to each attempt for which no replica
 /// has sent a keep-alive yet, because any replica may have received this attempt.
 ///
-/// A replica that announces a smaller lease does not show that the others have a smaller one, too:
-/// an idle replica announces its lease only when it connects or is pinged. The host therefore pings
-/// the replicas, and forgets the largest lease if no replica announces it within some time.
+/// A smaller lease of one replica does not show that the others have a smaller one, too: an idle
+/// replica announces its lease only when it connects or is pinged. The host therefore pings the
+/// replicas, and forgets the largest lease if no replica announces it within some time.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,

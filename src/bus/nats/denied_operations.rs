@@ -1,6 +1,6 @@
 //! Operations that NATS servers denied to this pump, or to programs of a listener, which report
-//! them (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
-//! program that reports without end does not fill the journal.
+//! this (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
+//! program with many reports does not fill the journal.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;

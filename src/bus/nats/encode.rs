@@ -65,8 +65,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
 }
 
 /// Whether the body of the NATS message is the payload alone, without a frame. True for a delivery
-/// that contains only the request of its call. A request for a preview always has a frame, because
-/// the name of the frame shows that it is such a request.
+/// that contains only the request of its call, except for a request for a preview: this must have a
+/// frame, whose name distinguishes it from a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -45,8 +45,8 @@ pub(super) struct NatsShared {
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether the host must publish a probe, to which replicas respond with their lease. This is
-    /// so after the listener has become reachable again.
+    /// Whether the host must publish a probe, to which replicas respond with their lease. True
+    /// after the listener has become reachable again.
     is_probe_due: AtomicBool,
     /// Number of attempts that were removed from the in-flight table, but whose end is not reported
     /// to the sink yet.
@@ -198,8 +198,8 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of the connection that will send the next published message: the current
-    /// one or, while disconnected, the next one.
+    /// Returns the number of the connection that will send the next published message. This is the
+    /// current connection or, while disconnected, the next one.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
@@ -222,10 +222,11 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table, to one of three subjects:
-    /// - If `recalled` is set, that of the replica that remembers the messages of the call.
-    /// - For a request for a preview, that of the queue group of replicas that support previews.
-    /// - Otherwise, that of the queue group of all replicas.
+    /// Publishes a delivery whose token is in the in-flight table. The subject depends on the
+    /// delivery:
+    /// - If `recalled` is set, it is that of the replica that remembers the messages of the call.
+    /// - For a request for a preview, it is that of the replicas that support previews.
+    /// - For any other delivery, it is that of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -1,9 +1,9 @@
 //! The in-flight table of one listener: the attempts in flight, by token. The caller passes the
 //! current time to each method, so that the table does not depend on the clock.
 //!
-//! Replicas that announce a lease renew it while they handle a delivery. A replica that has renewed
-//! its lease for an attempt, and then stops, counts as gone. Before the first renewal, only the
-//! call's time-out ends the attempt.
+//! While a replica handles a delivery, it renews the lease that it has announced. A replica counts
+//! as gone if it has renewed its lease for an attempt and then stops renewing it. Before the first
+//! renewal, only the call's time-out ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -75,12 +75,13 @@ pub(super) struct SentDelivery {
     /// The messages of the call that the replica remembers after its answer. `None` if the attempt
     /// does not change the replica's memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only its new messages were published. The host publishes the
-    /// complete one if these do not reach the replica that has the earlier messages.
+    /// The complete delivery, if only its new messages were published. The host publishes this
+    /// complete delivery if the new messages do not reach the replica that has the earlier ones.
     pub partial: Option<Box<Delivery>>,
 }
 
-/// An attempt whose delivery was published with only its new messages, and begun by no handler.
+/// An attempt whose delivery was published with only its new messages. No handler has begun the
+/// delivery.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
     /// The attempt is open. This delivery, which has all messages, must be published now.
@@ -197,8 +198,8 @@ impl InFlightTable {
     }
 
     /// Counts an answer on the subject of the attempt `token` that names another attempt. The third
-    /// such answer ends the attempt, because its replica is faulty, and each report becomes a
-    /// record.
+    /// such answer ends the attempt, because its replica is faulty, and because each report of such
+    /// an answer becomes a record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;
@@ -253,9 +254,9 @@ impl InFlightTable {
     }
 
     /// Records the lease that a replica announced; `None` if the announcement contains none. Each
-    /// attempt without a lease gets the largest announced lease, from `now` on. An attempt without
-    /// a keep-alive may be at any replica. If its lease is shorter than the largest one, it gets
-    /// the largest one, counted from its publication.
+    /// attempt without a lease gets the largest announced lease, counted from `now`. If an attempt
+    /// without a keep-alive has a shorter lease, it gets the largest one, counted from its
+    /// publication, because any replica may handle the attempt.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
         self.leases.announce(lease, now);
@@ -357,8 +358,8 @@ impl InFlightTable {
     }
 
     /// Takes the complete delivery of an attempt that was published with only its new messages.
-    /// Returns it as [`PartialDelivery::Open`], and the caller must publish it on the connection
-    /// with the number `connection`. Removes a cancelled attempt instead, and returns
+    /// Returns it as [`PartialDelivery::Open`]; the caller must then publish it on the connection
+    /// with the number `connection`. If the attempt was cancelled, removes the attempt and returns
     /// [`PartialDelivery::Cancelled`]. Returns `None` if there is no such attempt or delivery.
     pub fn take_partial(
         &mut self,
@@ -399,10 +400,12 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Gives up attempts that will get no answer, and returns each with the reason: its
-    /// cancellation deadline has passed, its replica has stopped renewing the lease, or it has no
-    /// lease and was published on a connection that has broken. `connection` is the number of the
-    /// current connection. If it is `None`, gives up no attempt.
+    /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
+    /// - Its cancellation deadline has passed.
+    /// - Its replica has stopped renewing the lease.
+    /// - It has no lease, and was published on a connection that has broken.
+    ///
+    /// `connection` is the number of the current connection. If it is `None`, gives up no attempt.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

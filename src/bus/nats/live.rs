@@ -132,7 +132,7 @@ impl TextWatchers {
 struct LiveRelay {
     reader: LiveReader,
     /// Time at which this relay started. States from before this time may have been sent to the
-    /// pump without the relay.
+    /// pump directly.
     opened: Time,
 }
 
@@ -145,8 +145,8 @@ impl HostTexts {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a relay runs. It sends all events to the pumps, so states of model calls need not be
-    /// sent directly.
+    /// Whether a relay runs. A relay sends all events to the pumps, so states of model calls need
+    /// not be sent directly then.
     pub fn is_relaying(&self) -> bool {
         self.watchers().relay.is_some()
     }
@@ -181,8 +181,8 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay, and returns the time of its end, if no pump has requested the text of models
-    /// recently. Otherwise returns `None`. The caller must report the states from before the end
+    /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
+    /// end, or `None` if the relay continues. The caller must report the states from before the end
     /// that are still in the relay's queue.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
@@ -287,7 +287,7 @@ impl RemoteSink {
     }
 
     /// Reports a state of a model call to the pump of its attempt. Does nothing if the state is
-    /// from before the start of the relay, and was already reported to this pump.
+    /// older than the relay and was already reported to this pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

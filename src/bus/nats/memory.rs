@@ -23,8 +23,9 @@ use super::tokens::AttemptToken;
 /// The calls of one listener that have messages in the memory of a replica.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Calls whose messages a replica remembers. An answer adds the entry of its call, and the next
-    /// delivery removes it. Locked, because answers and deliveries are handled on two OS threads.
+    /// Calls whose messages a replica remembers. The answer to a delivery adds the entry of the
+    /// call, and the next delivery of the call removes it. Locked, because answers and deliveries
+    /// are handled on two OS threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
     /// The last permission error for a delivery to a replica. It has its own lock, so that reading
     /// permission errors does not delay answers.
@@ -133,10 +134,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery again, with all its messages, if it was published with only its new
-    /// ones and did not reach the replica that remembers the others. The attempt stays the same,
-    /// because no handler has begun the delivery. If it was cancelled, ends it instead. Returns
-    /// false if the delivery was already published with all its messages.
+    /// Publishes a delivery again, with all its messages, if only its new messages were published.
+    /// Called if no replica that remembers the earlier messages got the delivery. The attempt stays
+    /// the same, because no handler has begun the delivery. If the attempt was cancelled, ends it
+    /// instead. Returns false if the delivery was already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -158,8 +159,8 @@ impl NatsShared {
     }
 
     /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
-    /// again with all its messages. If it already had all of them, returns a failure of the
-    /// attempt, because the report is wrong.
+    /// again with all its messages. If the delivery was already published with all of them, the
+    /// report is wrong: returns a failure of the attempt.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })

@@ -46,8 +46,8 @@ pub trait ThreadSource: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
     /// Position after which this part begins: the end of the records that the agent host already
-    /// has. If the pump does not recognize them, this is 0, and the part is the thread from its
-    /// start.
+    /// has. If the pump does not recognize these records, the position is 0, and the part begins at
+    /// the start of the thread.
     pub after: Position,
     pub text: Vec<u8>,
     /// Digest of the thread up to the end of the part. The agent host sends this digest with its
@@ -149,9 +149,9 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. For an attempt
-    /// that was given up, drops the encoded thread, and drops the received parts of the answer if
-    /// none has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
+    /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
+    /// memory of attempts that were given up: drops the encoded thread and, if no part of the
+    /// answer has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], the received parts.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -201,8 +201,8 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request of an agent host. `at` is the attempt's token in the subject of the
-    /// request, if there is one. The attempt with this token may be unknown.
+    /// Handles a request of an agent host. `at` is the token of an attempt in the subject of the
+    /// request, if there is one. This attempt may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,

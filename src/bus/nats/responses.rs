@@ -87,10 +87,9 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
     headers?.get(name).map(|value| value.as_str())
 }
 
-/// Maps an error code of a listener to a failure. A 4xx code is final, as in HTTP; any other code
-/// allows a retry. With 413 or 422, a kit states that it cannot send the answer of a handler. The
-/// handler has already acted then, so these codes become [`AttemptFailure::Garbage`], not
-/// [`AttemptFailure::Refused`].
+/// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final, and any other
+/// code allows a retry. The codes 413 and 422 become [`AttemptFailure::Garbage`]: with them, a kit
+/// states that it cannot send the answer of a handler, which has already acted.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {

@@ -1,6 +1,6 @@
-//! Stray answers: answers on the subject of one attempt that name another attempt, and answers on a
-//! subject that belongs to no attempt. The pump records answers of the first kind, up to a limit
-//! for each attempt, so that a replica that repeats its answers cannot fill the journal.
+//! Stray answers, which either name another attempt than their subject does, or arrive on a subject
+//! that belongs to no attempt. The pump records answers of the first kind, up to a limit for each
+//! attempt, so that a replica that repeats its answers cannot fill the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +15,10 @@ use crate::limits;
 use crate::nats::Message;
 
 impl NatsShared {
-    /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise reports a
-    /// stray answer to the sink, and returns `None`. The third stray answer also ends the attempt
-    /// as crashed, and further ones are ignored. `bytes` is the size of the answer.
+    /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise, the
+    /// answer is a stray answer: reports it to the sink, and returns `None`. The third stray answer
+    /// also ends the attempt as crashed. All further ones are ignored. `bytes` is the size of the
+    /// answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -86,7 +86,7 @@ impl ListenerSubjects {
     }
 
     /// Whether a discovery request with the reply subject `reply` may be answered. False for a
-    /// request of another organism on the same NATS servers: it may have a listener of the same
+    /// request of another organism on the same NATS servers, which may have a listener of the same
     /// name, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()

@@ -17,6 +17,7 @@ use crate::children::OwnedChild;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
+use crate::xml::invisible_characters::visible;
 
 use super::{Options, launch, program};
 
@@ -132,9 +133,9 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose standard input is closed. If the child does not exit within
-    /// [`limits::EXIT_GRACE`], sends SIGTERM to its process group, and waits for the same time
-    /// again. Then kills all processes of the group that still run. Returns a description of the
+    /// Ends a child whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the child's
+    /// exit. If the child still runs, sends SIGTERM to its process group, and waits for the same
+    /// time. Then kills all processes of the group that still run. Returns a description of the
     /// child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
@@ -199,8 +200,8 @@ impl Child {
         }
     }
 
-    /// Kills the child's process group. Call this function soon after the child's exit: once the
-    /// group has no members, the system may give its id to an unrelated group, which would then be
+    /// Kills the child's process group. Call this function soon after the child's exit. Once the
+    /// group has no members, the system may give its id to another group, which would then be
     /// killed.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
@@ -257,7 +258,8 @@ fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<Stde
         return;
     }
 
-    let text = String::from_utf8_lossy(line);
+    // The log is read on terminals, which must not interpret what a listener writes.
+    let text = visible(&String::from_utf8_lossy(line));
     let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
 
     match words.about {

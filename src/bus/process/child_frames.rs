@@ -44,8 +44,7 @@ pub(super) struct ChildIo<'a> {
     /// The attempt that the child answered last; `None` before its first answer.
     answered: Option<(CallId, Attempt)>,
     /// Messages of the call that the child remembers after the current delivery, if its answer
-    /// states that it keeps them. `None` if the delivery requests a preview, a description of the
-    /// effects that the call would have.
+    /// states that it keeps them. `None` if the delivery requests a preview.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if only the new messages were sent to the child.
     /// The child may then request the others. `None` if the child got all messages.
@@ -62,8 +61,8 @@ pub(super) struct ChildIo<'a> {
     /// Number of answers in which the child named an attempt other than the current one. An attempt
     /// is one try to have a listener handle a call.
     strays: u32,
-    /// Number of frames read since the latest delivery or the latest check for commands, whichever
-    /// came later.
+    /// Number of frames that were read since the latest delivery, or since the latest check for
+    /// commands if that came later.
     frames_in_row: u32,
     /// Deadline for the answer to the current call. `None` until the call is cancelled or the host
     /// begins to drain.
@@ -137,9 +136,9 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Returns output of the child before a command: the command could
-    /// hand over the next delivery, and the output would then count as the answer to that delivery.
-    /// After many frames of one delivery, checks for a command first. So a child that writes
+    /// Waits for the next event. Output of the child comes before commands: a command could hand
+    /// over the next delivery, and the output would then count as the answer to that delivery.
+    /// After many frames of one delivery, first checks for a command, so that a child that writes
     /// without a pause cannot delay commands forever.
     async fn event(&mut self) -> ChildEvent {
         if self.serving.is_some() && self.frames_in_row >= limits::CHILD_FRAMES_IN_ROW_MAX {
@@ -197,7 +196,7 @@ impl<'a> ChildIo<'a> {
 
     /// Returns an event that is due now and does not depend on the child: the deadline for the
     /// answer has passed, or a command has arrived. Never waits. Call this method only while the
-    /// child handles a delivery, because no command can then hand over another one.
+    /// child handles a delivery, because no command can then hand over another delivery.
     fn due_event(&mut self) -> Option<ChildEvent> {
         if self.patience.is_some_and(|at| at <= Instant::now()) {
             return Some(ChildEvent::OutOfPatience);
@@ -370,7 +369,7 @@ impl<'a> ChildIo<'a> {
 
     /// Waits a short time, and returns whether the child exits. Called after output that the child
     /// wrote without a delivery. If the child exits, this output may be an error message, and the
-    /// exit explains the failure better.
+    /// exit is the better explanation of the failure.
     async fn exits_soon(&mut self) -> bool {
         timeout(limits::UNSOLICITED_EXIT_GRACE, self.child.exited()).await.is_ok()
     }

@@ -47,8 +47,8 @@ struct DispatchState {
     /// process is warm.
     idle: Vec<usize>,
     /// For each call whose messages a process remembers, the instance that runs this process. The
-    /// entry is removed when the call's next delivery is handed over, so a retry of that delivery
-    /// is sent with all messages.
+    /// hand-over of the call's next delivery removes the entry, so a retry of that delivery is sent
+    /// with all messages.
     memory: CallMemory<(usize, MemoryMark)>,
     /// Whether the listener counts as unreachable, so that the sink needs a report of its return.
     has_left: bool,
@@ -63,8 +63,8 @@ struct InstanceState {
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
-    /// Reason why the instance is down: its program is missing, or its restarts are used up. `None`
-    /// if the instance is not down.
+    /// Reason why the instance is down: its program is missing, or it has used up its restarts.
+    /// `None` if the instance is not down.
     down: Option<String>,
 }
 
@@ -142,9 +142,8 @@ impl Dispatch {
         self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
-    /// Ends all instances: each one as soon as it is idle, and at the latest after `patience`.
-    /// Refuses new deliveries, and reports to the sink that the deliveries in the mailboxes were
-    /// not begun.
+    /// Ends each instance as soon as it is idle, and at the latest after `patience`. Refuses new
+    /// deliveries, and reports to the sink that the deliveries in the mailboxes were not begun.
     pub fn drain(&self, patience: Duration) {
         let waiting = {
             let mut state = self.state();
@@ -217,8 +216,8 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes and returns the idle instance that remembers the call, or else the idle instance
-    /// that was used last. Returns `None` if no instance is idle.
+    /// Removes and returns the idle instance that remembers the call. If there is none, takes the
+    /// idle instance that was used last. Returns `None` if no instance is idle.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -266,8 +265,8 @@ impl DispatchState {
     }
 
     /// Cancels an attempt. If its delivery is still in a mailbox, removes the delivery and returns
-    /// true. If an instance serves the attempt, sends a cancel command to that instance. Returns
-    /// false if no delivery was removed.
+    /// true. Otherwise returns false. If an instance serves the attempt, sends a cancel command to
+    /// that instance.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -340,8 +339,8 @@ impl InstanceHandle {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the process of this instance as ended. If its mailbox contains a delivery and another
-    /// instance is idle, moves the delivery there. Returns whether this instance must end, too.
+    /// Marks the process of this instance as ended. A delivery in the instance's mailbox moves to
+    /// an idle instance, if there is one. Returns whether this instance must end, too.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -426,9 +425,8 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If it was the last instance that was up, reports to the sink
-    /// that the listener is unreachable, empties all mailboxes, and reports their deliveries as not
-    /// begun.
+    /// Marks this instance as down. If no other instance is up, reports to the sink that the
+    /// listener is unreachable, empties all mailboxes, and reports their deliveries as not begun.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

@@ -106,9 +106,9 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     }
 
     /// Returns the next frame as [`Self::next`] does. If `is_idle` is true, the child handles no
-    /// delivery, and only an answer that names its attempt is allowed. Any other frame fails as
-    /// soon as it begins, because its end could arrive after the next delivery. The frame would
-    /// then count as the answer to that delivery.
+    /// delivery, and may send only an answer that names its attempt. Any other frame fails as soon
+    /// as it begins: its end could arrive after the next delivery, and the frame would then count
+    /// as the answer to that delivery.
     pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {

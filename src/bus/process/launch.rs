@@ -59,8 +59,9 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// Returns the `organism` program in the folder of this program or, if that has none, the first one
-/// on `PATH`. Returns `None` if no program is found, or if the found one cannot launch listeners.
+/// Returns the `organism` program in the folder of this program. If the folder has none, returns
+/// the first one on `PATH`. Returns `None` if there is none, or if the one found cannot launch
+/// listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -78,9 +79,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden subcommand [`VERB`] and so can launch listeners. Tests this
-/// with a run in which `program` launches itself with `--version`. Returns false without a test if
-/// `program` is the running program.
+/// Whether `program` has the hidden subcommand [`VERB`] and so can launch listeners. For the test,
+/// `program` launches itself with `--version`. Returns false without a test if `program` is the
+/// running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -177,8 +178,8 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 }
 
 /// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
-/// requests that the kernel kill this process when its parent thread ends. If the process `parent`
-/// has already ended, returns `Ok` without running `program`, because the request came too late.
+/// requests that the kernel kill this process when its parent thread ends. If the parent process
+/// `parent` has already ended, this request comes too late: returns `Ok` without running `program`.
 ///
 /// # Errors
 ///

@@ -159,7 +159,7 @@ mod linux {
     }
 
     /// Returns the id and the handle of the process `pid`, or `None` if this pump may not kill it.
-    /// The handle is opened before the environment of the process is read. So the handle never
+    /// Opens the handle before it reads the environment of the process, so that the handle never
     /// refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;

@@ -9,12 +9,12 @@ use crate::limits;
 /// Limits on restarts of a listener's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. If the process ends once more, the instance
-    /// waits for the length of `window` before it starts the process.
+    /// Maximum number of restarts within `window`. After this number, an instance whose process
+    /// ends waits for the length of `window` before it starts the process.
     pub max: u32,
     pub window: Duration,
-    /// Delay before the first restart. It doubles with each restart in the window, up to
-    /// `backoff_max`.
+    /// Delay before the first restart. The delay doubles with each further restart in the window,
+    /// up to `backoff_max`.
     pub backoff_first: Duration,
     pub backoff_max: Duration,
 }

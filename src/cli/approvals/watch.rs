@@ -41,8 +41,8 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Whether a call still waits after a decision, because the decision was refused for a
-    /// temporary reason, such as a busy organism. The command then shows the call again. `refusal`
+    /// Whether a call still waits after a decision. This is so if the decision was refused for a
+    /// temporary reason, such as a busy organism; the command then shows the call again. `refusal`
     /// is `None` if the decision was accepted.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;

@@ -1,6 +1,6 @@
 //! `organism config diff`: shows what differs between two configs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
@@ -11,7 +11,7 @@ use crate::xml::invisible_characters::visible;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{JournalTarget, failed_stored};
 use super::super::render::{count, put, put_visible_json};
-use super::super::startup::ConfigArg;
+use super::super::startup::{self, ConfigArg};
 use super::moment::{boot_at, is_moment};
 
 #[derive(Debug, clap::Args)]
@@ -75,7 +75,7 @@ fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
     }
 
     if Path::new(word).is_file() {
-        let config = ConfigArg { config: Some(PathBuf::from(word)) }.load_unbound()?;
+        let config = startup::other_config(Path::new(word))?;
         return Ok(ComparedConfig::of_config(&config));
     }
 

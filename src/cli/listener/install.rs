@@ -81,8 +81,8 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the error for a directory that already has files of the listener. The error advises an
-/// update if these files are an installed version of the listener, and another directory if not.
+/// Makes the error for a directory that already has files of the listener. If these files are an
+/// installed version of the listener, the error advises an update, otherwise another directory.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
@@ -119,9 +119,9 @@ fn note_program(program: &str) {
 /// of the config.
 const KIT_LINE: &str = "env = { PYTHONPATH = \"DIR\" }\n";
 
-/// Returns the config lines for the listener or, if the listener is the kit, for a listener that
-/// uses the kit. Writes `directory` into these lines as a TOML string. Escapes `${` in the
-/// directory, because the config would read it as a reference to a variable.
+/// Returns the config lines for the listener. If the listener is the kit, returns the lines for a
+/// listener that uses the kit. Writes `directory` into these lines as a TOML string. Escapes `${`
+/// in the directory, because the config would read it as a reference to a variable.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     let lines = if listener.config.is_empty() { KIT_LINE } else { listener.config };
     if !lines.contains("DIR") {

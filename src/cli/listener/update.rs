@@ -131,8 +131,7 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether the installed file at `path` should be executable, because `file` is a program of the
-/// listener, but is not.
+/// Whether `file` is a program of the listener, but the installed file at `path` is not executable.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)

@@ -9,8 +9,8 @@ use super::{RenderOutput, count};
 
 /// Number of columns between the tab stops of a terminal.
 const TAB_COLUMNS: usize = 8;
-/// Number of columns before each line of a text from another party, for an indentation, a bar and a
-/// space.
+/// Number of columns for the indentation, the bar and the space before each line of a text from
+/// another party.
 const BAR_COLUMNS: usize = 4;
 
 /// Draws a held call, with a bar before each line of the payload. Without the bar, a payload could

@@ -7,7 +7,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 use super::{RenderOutput, clean, columns};
 
 /// Printer of live events: the states of model calls, and the text of answers as it streams. Prints
-/// a line with the agent's name before each answer, and again after other output within the answer.
+/// a line with the agent's name before each answer, and once more where an answer continues after
+/// other output.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
@@ -86,9 +87,9 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the white space after it. A new word that does not fit into the present
-    /// row, but into an empty one, begins the next row. A word whose beginning is already printed
-    /// continues in the present row.
+    /// Appends a word with the white space after it. A new word begins the next row if only an
+    /// empty row has room for it. A word whose beginning is already printed continues in the
+    /// present row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);

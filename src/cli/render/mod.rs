@@ -41,6 +41,8 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
 
 use crate::xml::invisible_characters::visible_json;
 
+use super::output::put_json_line;
+
 /// Maximum columns of a text: longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
@@ -107,13 +109,15 @@ impl RenderOutput {
     }
 }
 
-/// Writes a value as one line of JSON.
+/// Writes a value as one line of JSON. Escapes each character that a screen would hide or interpret
+/// if standard output is a terminal.
 pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    put(&format!("{}\n", serde_json::to_string(value)?))
+    put_json_line(&serde_json::to_string(value)?);
+    Ok(())
 }
 
 /// Writes a value as one line of JSON, as [`put_json`] does. Escapes each character that a screen
-/// would hide or interpret.
+/// would hide or interpret, even if another program reads the output.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }

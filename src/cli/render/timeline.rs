@@ -44,8 +44,8 @@ pub struct ThreadPart {
 
 impl ThreadPart {
     /// Returns the options, each after a space, with which `organism thread` shows this part of a
-    /// thread. A time given as a duration before now, such as `2h`, is a fixed time in the result,
-    /// so that a later command shows the same state.
+    /// thread. A time that the user gave as a duration before now, such as `2h`, becomes a fixed
+    /// time, so that a later command shows the same state.
     fn options(&self) -> String {
         let mut options = match self.at {
             Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
@@ -420,7 +420,7 @@ fn core_gist(message: &MessageView) -> Option<String> {
 }
 
 /// Returns the state of a message if people should notice it. Returns `None` for `handled` and
-/// `recorded` and, if `unknown` is true, for a missing disposition.
+/// `recorded`. If `unknown` is true, also returns `None` for a message without a disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

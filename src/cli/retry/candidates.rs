@@ -78,9 +78,9 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
 }
 
 /// The requests that a filter selects in all journals, page by page. A page has the requests of one
-/// journal, the oldest ones first. Each request is on one page only, even if it still matches the
-/// filter after it was handled. A request is on no page if it was recorded after the first page of
-/// its journal was read.
+/// journal, the oldest ones first. Each request is on one page at most, even if it still matches
+/// the filter after it was handled. A request that was recorded after the first page of its journal
+/// was read is on no page.
 pub struct MatchingPages {
     filter: RetryFilter,
     /// Maximum number of requests on a page.

@@ -90,8 +90,8 @@ pub fn follow(
 }
 
 /// Waits until `records`, which follows the journals, completes because the organism has ended. If
-/// `records` fails, for example for lack of a permission, prints a note and never returns, so that
-/// the command can still show live events.
+/// `records` fails, for example for lack of a permission, prints a note and never returns. The
+/// command can then still show live events.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -124,9 +124,9 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Replaces each `Opened` event except the first by `Lost`, and returns all other events unchanged.
-/// `Opened` reports a subscription to the live channel. The events between two subscriptions are
-/// missing.
+/// Replaces each `Opened` event except the first by `Lost`, because the events between two
+/// subscriptions to the live channel are missing. `Opened` reports a new subscription. Returns all
+/// other events unchanged.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

@@ -155,8 +155,8 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// Returns the exit code of the trial, which states whether a thread ended in another way. A
-    /// trial can thus serve as a regression test.
+    /// Returns the exit code of the trial. It states whether a thread ended in another way than
+    /// recorded, so that a trial can serve as a regression test.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed
@@ -226,7 +226,7 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread. Begins with the threads whose final
+    /// Draws the first difference of each changed thread. First come the threads whose final
     /// payloads differ, except those whose payloads mean the same to the judge.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =

@@ -28,7 +28,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
         records.extend(tree.into_iter().map(|sealed| sealed.record));
     }
     if records.is_empty() {
-        return Err(unknown(&thread).into());
+        return Err(unknown(None, &thread).into());
     }
 
     let case = write_case(&config, &records).map_err(|error| match error {
@@ -70,8 +70,8 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the path of the config that a case file names. Returns `None` if it names none, or if
-/// the case file is invalid, because the problems of the file are reported later.
+/// Returns the path of the config that a case file names. Returns `None` if the file names no
+/// config, or if it is invalid. The problems of an invalid file are reported later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config

@@ -2,7 +2,7 @@
 //! runs under way.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -16,8 +16,8 @@ use crate::xml::invisible_characters::visible;
 
 use super::super::exit::CommandExit;
 use super::super::journal_target::JournalTarget;
-use super::super::output::put;
-use super::super::startup::ConfigArg;
+use super::super::output::{put, put_json_line};
+use super::super::startup;
 use super::recorded::run_on_record;
 
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     for name in names {
         let compared = ComparedWorkflow::new(name, &before, &after);
         if args.json {
-            put_line!("{}", compared.json());
+            put_json_line(&compared.json().to_string());
         } else {
             put(&visible(&compared.text()))?;
         }
@@ -82,7 +82,7 @@ fn side(text: &str, place: &JournalTarget) -> anyhow::Result<DiffSide> {
         return Ok(DiffSide { definitions, config: None });
     }
 
-    let config = ConfigArg { config: Some(PathBuf::from(text)) }.load_unbound()?;
+    let config = startup::other_config(Path::new(text))?;
     let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let definitions =
         definitions.map(|definition| (definition.name.value.clone(), definition.clone())).collect();
@@ -135,7 +135,8 @@ impl<'a> ComparedWorkflow<'a> {
     fn text(&self) -> String {
         let Self { name, state, changes, refused } = self;
         let mut out = format!("{name}: {state}\n");
-        for DefinitionChange { path, before, after } in changes {
+        for change in changes {
+            let DefinitionChange { path, before, after } = change;
             let sign = match (before, after) {
                 (None, _) => '+',
                 (_, None) => '-',
@@ -148,9 +149,18 @@ impl<'a> ComparedWorkflow<'a> {
                     out.push_str(&format!("      {sign} {line}\n"));
                 }
             }
+            if change.holds_for_open_runs(changes) {
+                out.push_str("      holds for runs under way, too\n");
+            }
         }
 
+        let immediate = changes.iter().filter(|change| change.holds_for_open_runs(changes)).count();
         match *state {
+            "changed" if immediate == changes.len() => {}
+            "changed" if immediate > 0 => out.push_str(
+                "  runs under way finish on the definition that they began with, except for what \
+                 holds for them, too\n",
+            ),
             "changed" => {
                 out.push_str("  runs under way finish on the definition that they began with\n");
             }

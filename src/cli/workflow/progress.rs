@@ -14,6 +14,7 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
 use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree, is_free};
 
+use super::super::output::put_json_line;
 use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::RunDrawing;
 use super::terminal::{self, terminal_size};
@@ -140,7 +141,7 @@ impl<'a> RunProgress<'a> {
         if matches!(self.form, ProgressForm::Lines | ProgressForm::Json) {
             for (before, row) in changed(&self.rows, &rows) {
                 match self.form {
-                    ProgressForm::Json => put_line!("{}", json_of(row)),
+                    ProgressForm::Json => put_json_line(&json_of(row).to_string()),
                     _ if has_news(before, row) => note!("{}", self.view.row(&finished_only(row))),
                     _ => {}
                 }
@@ -206,8 +207,8 @@ impl<'a> RunProgress<'a> {
 }
 
 /// Returns the rows whose state has changed, each with its earlier version, or with `None` if the
-/// row is new. Running rows come last. Among the others, a row comes before the row that contains
-/// it.
+/// row is new. Running rows come last. The other rows come in the order of their depth, the deepest
+/// first, so that a row comes before the row that contains it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -229,8 +230,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that does not wait, and
-/// for a waiting row that was running before, because a loop will repeat its goal.
+/// Whether the command prints a line for a changed row. False for a waiting row, unless the row was
+/// running before: a loop will then repeat its goal.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

@@ -18,8 +18,8 @@ const TEXT_LINES_MAX: usize = 3;
 /// Maximum number of calls of one goal whose activity the drawing shows.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line of a run. `is_active` marks a line that shows work in progress. If the terminal is
-/// too small for all lines, such lines are kept.
+/// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines stay if
+/// the terminal is too small for all lines.
 struct DrawnLine {
     text: String,
     is_active: bool,

@@ -20,6 +20,7 @@ use crate::xml::element::Element;
 
 use super::super::decision;
 use super::super::exit::CommandExit;
+use super::super::output::{put_json_line, put_recorded_line};
 use super::progress::{ProgressForm, RunProgress};
 use super::recorded::RecordedRun;
 
@@ -179,7 +180,7 @@ async fn follow_live<'p>(
 
 /// Whether to print a note about `error`, which ended the live events of a run. True if the output
 /// is for people and the organism refused to send the events. False if the organism has ended or
-/// cannot be reached, because the error of the submission reports this.
+/// cannot be reached: the error of the submission reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })
@@ -219,7 +220,7 @@ impl RunOutputForm {
     /// Prints an update, and returns the exit code for this update.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {
-            put_line!("{}", serde_json::json!(update));
+            put_json_line(&serde_json::json!(update).to_string());
         }
 
         match update {
@@ -241,7 +242,7 @@ impl RunOutputForm {
             }
             SubmitUpdate::NoThread { payload } => {
                 if !self.json {
-                    put_line!("{payload}");
+                    put_recorded_line(payload);
                 }
                 CommandExit::InvalidData
             }
@@ -256,8 +257,8 @@ impl RunOutputForm {
                         continue;
                     }
                     match readable(reply.name == output_name(workflow), reply.text()) {
-                        Some(text) => put_line!("{text}"),
-                        None => put_line!("{}", reply.text()),
+                        Some(text) => put_recorded_line(&text),
+                        None => put_recorded_line(reply.text()),
                     }
                 }
                 exit

@@ -16,8 +16,8 @@ use super::super::render::{RenderOutput, clean, put_json, table};
 use super::recorded::run_on_record;
 
 /// Lists the calls that an undo of the latest run in `thread` would cover, by the undo rules of
-/// `config`. Begins with the calls whose effects the undo would reverse, in the order of the undo.
-/// The calls whose effects it could not reverse follow.
+/// `config`. First come the calls whose effects the undo would reverse, in the order of the undo.
+/// Then come the calls whose effects it could not reverse.
 pub fn show(
     config: &Config,
     place: &JournalTarget,

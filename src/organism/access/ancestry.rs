@@ -31,6 +31,9 @@ pub enum ProcessAncestry {
     /// if this listener is unknown, for example because the process has detached itself, or because
     /// another host runs the listener.
     Hosted(Option<ListenerName>),
+    /// The process has ended, so its origin is unknown. A person may have interrupted it, and a
+    /// hosted process may have ended itself.
+    Exited,
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
 }
@@ -55,14 +58,18 @@ enum WalkEnd {
 ///
 /// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system does not
 ///   show such a process, for example because it is in another PID namespace.
-/// - If the process has exited, or if its parents keep changing, returns
-///   [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
+/// - If the process has exited, returns [`ProcessAncestry::Exited`].
+/// - If its parents keep changing, or one of them has exited, returns [`ProcessAncestry::Hosted`],
+///   because a hosted process has the fewest rights.
 pub fn of(
     pid: Option<i32>,
     is_own: impl Fn(Uuid) -> bool,
     names: impl Fn() -> Vec<String>,
 ) -> ProcessAncestry {
-    traced(pid, is_own, names).unwrap_or(ProcessAncestry::Hosted(None))
+    traced(pid, is_own, names).unwrap_or_else(|| match pid {
+        Some(pid) if !exists(i64::from(pid)) => ProcessAncestry::Exited,
+        _ => ProcessAncestry::Hosted(None),
+    })
 }
 
 /// Determines the ancestry as [`of`] does. Returns `None` for a process that has exited or whose
@@ -224,11 +231,7 @@ mod tests {
         Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         child.wait().unwrap();
         drop(owned);
-        assert_eq!(
-            ancestry(grandchild),
-            ProcessAncestry::Hosted(None),
-            "gone: nobody can tell any more"
-        );
+        assert_eq!(ancestry(grandchild), ProcessAncestry::Exited);
         let parent = children::status(i64::from(std::process::id())).unwrap().parent;
         assert_eq!(ancestry(i32::try_from(parent).unwrap()), ProcessAncestry::Foreign);
     }

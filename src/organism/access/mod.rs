@@ -10,6 +10,7 @@
 
 mod ancestry;
 mod host_presence;
+mod hosted_connections;
 mod loopback_peer;
 
 use std::collections::HashMap;
@@ -37,6 +38,7 @@ use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
 pub use host_presence::HostPresence;
 use host_presence::{names_of_data, shared_names};
+pub use hosted_connections::HostedConnections;
 pub use loopback_peer::is_hosted_peer;
 
 /// Environment variable that contains a listener's name. Every hosted process has this variable.
@@ -138,6 +140,8 @@ impl AccessRules {
         let listener = match &caller.ancestry {
             ProcessAncestry::Foreign => return Ok(()),
             ProcessAncestry::Unknown => return self.judge_unknown(request),
+            // No proof helps: the process may have been a hosted one, which decides nothing.
+            ProcessAncestry::Exited => return Err(Box::new(deny_exited(request))),
             ProcessAncestry::Hosted(listener) => listener.as_ref(),
         };
 
@@ -420,7 +424,7 @@ impl AccessRules {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
             ProcessAncestry::Unknown => self.is_watch_proved(request),
-            ProcessAncestry::Hosted(_) => false,
+            ProcessAncestry::Hosted(_) | ProcessAncestry::Exited => false,
         };
         match request {
             ServiceRequest::Submit(submission) => {
@@ -468,6 +472,13 @@ fn deny_unknown(message: String, request: &ServiceRequest) -> DeniedCaller {
     let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
     let refusal = Refusal::new(RefusalRule::UnknownCaller, message, &description(request));
     DeniedCaller { sender, refusal }
+}
+
+/// Refuses a request whose process has already ended.
+fn deny_exited(request: &ServiceRequest) -> DeniedCaller {
+    let message = "the process that sent this request had ended before the organism looked at it, \
+                   so nothing tells which process it was; nothing was done";
+    deny_unknown(message.to_owned(), request)
 }
 
 /// Whether the data directory `data` contains the journal with this id. The directory contains
@@ -634,6 +645,18 @@ mod tests {
             rules.vouch_for(&operator, &mut any);
             assert_eq!(granted(&any), (Some(LiveGrant::Text), None));
         }
+    }
+
+    /// An auditor would read an attack of a listener where a person has pressed Ctrl-C.
+    #[test]
+    fn the_request_of_a_process_that_has_ended_is_refused_and_blames_no_listener() {
+        let rules = AccessRules::default();
+        let ended = SocketCaller { ancestry: ProcessAncestry::Exited, uid: None };
+        let refused = rules.judge(&ended, &watch(Some("desk"))).unwrap_err();
+        assert_eq!(refused.sender.as_str(), "unknown-caller");
+        assert_eq!(refused.refusal.rule, RefusalRule::UnknownCaller);
+        let message = &refused.refusal.message;
+        assert!(message.contains("had ended") && !message.contains("listener"), "{message}");
     }
 
     #[test]

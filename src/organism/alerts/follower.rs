@@ -24,7 +24,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::index_follower::IndexLag;
-use crate::pump::driver::{HeldRequest, PumpStopped, WriteObstacle};
+use crate::pump::driver::{Handle, HeldRequest, PumpStopped, PumpUnavailable, WriteObstacle};
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Fact, Input, Record};
 use crate::thread_priority;
@@ -262,14 +262,8 @@ impl AlertFollower {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
         drop(tokio::spawn(async move {
-            let Ok(mut held) = pump.held_calls().await else { return };
-            loop {
-                // A send fails if the follower has ended.
-                match held.next_batch().await {
-                    Ok(Some(batch)) => drop(results.send(AlertTaskResult::Waiting(batch))),
-                    Ok(None) => return drop(results.send(AlertTaskResult::AllWaitingSent)),
-                    Err(_) => return,
-                }
+            while let Err(PumpUnavailable::Waits(_)) = send_waiting(&pump, &results).await {
+                sleep(limits::ALERT_CHECK_INTERVAL).await;
             }
         }));
     }
@@ -394,6 +388,10 @@ impl AlertFollower {
                 let detail = "the journal's server is away; the journal takes no records";
                 found.push(("journal-server", detail.to_owned()));
             }
+            Some(WriteObstacle::Denied) => {
+                let detail = "the journal's server denies writes; the journal takes no records";
+                found.push(("journal-server", detail.to_owned()));
+            }
             None => {}
         }
 
@@ -438,6 +436,20 @@ impl AlertFollower {
             run.abort();
         }
     }
+}
+
+/// Sends to `results` the list of the calls that wait for a person now, as the pump returns it.
+async fn send_waiting(
+    pump: &Handle,
+    results: &mpsc::UnboundedSender<AlertTaskResult>,
+) -> Result<(), PumpUnavailable> {
+    let mut held = pump.held_calls().await?;
+    // A send fails if the follower has ended.
+    while let Some(batch) = held.next_batch().await? {
+        results.send(AlertTaskResult::Waiting(batch)).ok();
+    }
+    results.send(AlertTaskResult::AllWaitingSent).ok();
+    Ok(())
 }
 
 /// Makes the alert report that states whether the alert command for the earlier report `report`

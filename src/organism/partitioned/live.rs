@@ -119,7 +119,7 @@ struct PartitionWatch {
     /// reader gets.
     has_gap: bool,
     /// The reason for missing events that was last reported to the reader; `None` if none was
-    /// reported since the present subscription began.
+    /// reported since the last subscription began.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 

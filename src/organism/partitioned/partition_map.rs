@@ -35,6 +35,9 @@ pub struct PartitionMap {
     arrivals: Notify,
     /// Health of each pump that runs in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
+    /// Partitions whose pump runs here and receives no requests over NATS, because the servers deny
+    /// it the subscription. The value is the error.
+    requests_denied: Mutex<BTreeMap<u32, String>>,
     /// Live processes of this organism. Each has a name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
@@ -106,6 +109,7 @@ impl PartitionMap {
             takeover_plan: Mutex::default(),
             arrivals: Notify::new(),
             watched: Mutex::default(),
+            requests_denied: Mutex::default(),
             members: Mutex::default(),
             begun: Instant::now(),
             rpc,
@@ -124,6 +128,23 @@ impl PartitionMap {
     /// Locks the table of the pumps that run in this process.
     pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, PumpHealth>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets or, with `None`, removes the reason why the servers deny the pump of a partition its
+    /// requests.
+    pub(in crate::organism) fn set_requests_denied(&self, partition: u32, why: Option<String>) {
+        let mut denied = self.requests_denied.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => denied.insert(partition, why),
+            None => denied.remove(&partition),
+        };
+    }
+
+    /// Returns the reason why the servers deny the pump of a partition its requests; `None` if they
+    /// do not.
+    pub(in crate::organism) fn requests_denied(&self, partition: u32) -> Option<String> {
+        let denied = self.requests_denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.get(&partition).cloned()
     }
 
     /// Returns the live processes, including this process. The result is empty shortly after the
@@ -329,8 +350,8 @@ impl PartitionMap {
     }
 
     /// Sends a request over NATS to the pump of a partition. `obstacle` is the reason why this
-    /// process cannot run this pump; `None` if it could. The requester gets the reason if no other
-    /// process runs the pump either.
+    /// process cannot run this pump; `None` if no such reason is known. The requester gets the
+    /// reason if no other process runs the pump either.
     async fn send_elsewhere(
         &self,
         partition: u32,

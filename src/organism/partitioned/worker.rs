@@ -354,6 +354,7 @@ fn location_after(error: &journal::Error) -> PartitionLocation {
             return PartitionLocation::Elsewhere("another process".to_owned());
         }
         error if is_disk_full(error) => WriteObstacle::Disk,
+        Error::Denied(_) => WriteObstacle::Denied,
         _ => WriteObstacle::Server,
     };
     PartitionLocation::Waiting { obstacle, why: error.to_string() }

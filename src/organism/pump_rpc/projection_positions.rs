@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_util::StreamExt as _;
 use tokio::task::JoinHandle;
 
 use super::PumpRpc;
@@ -47,7 +46,7 @@ impl PumpRpc {
     ) -> Result<Option<ProjectionResponder>, Error> {
         let StorageConfig::JetStream { journal, .. } = &config.storage else { return Ok(None) };
         let subject = format!("{}.*", journal.bound_subjects());
-        let mut questions = self.subscribe(subject).await?;
+        let mut questions = self.subscribe_renewed(subject, Box::new(|_| {})).await?;
         let places: Vec<PathBuf> =
             (0..config.partitions()).map(|partition| config.of_partition(partition).data).collect();
 

@@ -39,12 +39,17 @@ pub(in crate::organism) struct PartitionSubscription {
 }
 
 impl PumpRpc {
+    /// Responds to the requests to the pump of `partition` until the returned subscription is
+    /// dropped. While the servers deny the subscription, the partition is not ready in `map`.
     pub async fn serve(
         &self,
         map: &Arc<PartitionMap>,
         partition: u32,
     ) -> Result<PartitionSubscription, Error> {
-        let mut messages = self.subscribe(self.transport.subject(partition)).await?;
+        let known = Arc::clone(map);
+        let report = Box::new(move |denied| known.set_requests_denied(partition, denied));
+        let subject = self.transport.subject(partition);
+        let mut messages = self.subscribe_renewed(subject, report).await?;
 
         // Every request in progress holds a sender of this channel, so the channel closes when all
         // requests are done.

@@ -9,9 +9,10 @@ use super::call_paths::CallPaths;
 use super::record::CaseRecord;
 use crate::config::{CaseFault, Config};
 use crate::contract::{Role, goal_answer};
-use crate::envelope::{Message, MessageKind};
-use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::envelope::{Disposition, Message, MessageKind};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::organism::{Error, with_core_words};
+use crate::system;
 use crate::thread::{Closing, Decision, Fact, Input, Record};
 use crate::workflow::{
     GoalPhase, WorkflowDefinition, called_once, failed_name, fit_children, input_payload,
@@ -185,6 +186,10 @@ struct RecordedAnswers<'a> {
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
+    /// The thread, the path and the number of each turn, in the order of the record.
+    places: Vec<(ThreadId, String, usize)>,
+    /// Results that workflows got from threads: the id of the message, and the thread.
+    results: BTreeMap<MessageId, ThreadId>,
 }
 
 impl<'a> RecordedAnswers<'a> {
@@ -193,7 +198,16 @@ impl<'a> RecordedAnswers<'a> {
         let requests = BTreeMap::new();
         let unanswered = BTreeSet::new();
         let turns = BTreeMap::new();
-        Self { config, paths, requests, unanswered, turns, order: Vec::new() }
+        Self {
+            config,
+            paths,
+            requests,
+            unanswered,
+            turns,
+            order: Vec::new(),
+            places: Vec::new(),
+            results: BTreeMap::new(),
+        }
     }
 
     fn in_order(&self) -> impl Iterator<Item = (&str, &[String])> {
@@ -203,10 +217,15 @@ impl<'a> RecordedAnswers<'a> {
     fn take(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
-                Fact::Accepted { message, opening: Some(_), .. } => {
-                    self.paths.name(message);
-                    if self.is_answered(&message.to) {
-                        self.requests.insert(CallId(message.id), Arc::clone(message));
+                Fact::Accepted { message, opening, .. } => {
+                    if opening.is_some() {
+                        self.take_request(message);
+                    }
+                    self.take_thread_end(message);
+                }
+                Fact::Disposed { message, how: Disposition::Late } => {
+                    if let Some(thread) = self.results.get(message).cloned() {
+                        self.forget_result(&thread);
                     }
                 }
                 Fact::HandedOver { call, .. } | Fact::Held { call, .. } => {
@@ -235,6 +254,48 @@ impl<'a> RecordedAnswers<'a> {
         }
     }
 
+    fn take_request(&mut self, message: &Arc<Message>) {
+        self.paths.name(message);
+        if self.is_answered(&message.to) {
+            self.requests.insert(CallId(message.id), Arc::clone(message));
+        }
+    }
+
+    /// Notes the result of a thread that a workflow gets. If a workflow cancels a thread whose
+    /// result it already has, the workflow has not used this result: it decided on an earlier
+    /// message.
+    fn take_thread_end(&mut self, message: &Message) {
+        let is_result = message.name == system::name("thread-result");
+        let is_cancel = message.name == system::name("cancel-thread");
+        let workflow = if is_result { &message.to } else { &message.from };
+        let role = self.config.contracts.get(workflow).map(|contract| contract.role);
+        if !(is_result || is_cancel) || role != Some(Role::Workflow) {
+            return;
+        }
+
+        let element = Element::head(message.payload.as_str());
+        let thread = element.as_ref().and_then(|element| element.attribute("thread_id"));
+        let Some(thread) = thread.and_then(|thread| ThreadId::parse(thread).ok()) else { return };
+        if is_result {
+            self.results.insert(message.id, thread);
+        } else if self.results.values().any(|ended| *ended == thread) {
+            self.forget_result(&thread);
+        }
+    }
+
+    /// Writes a time-out in place of the last turn in a thread or beneath it. The run has not used
+    /// the result of this thread, so in the test case, the call gets no answer before the run
+    /// cancels it.
+    fn forget_result(&mut self, thread: &ThreadId) {
+        let mut places = self.places.iter().rev();
+        let found = places.find(|(place, ..)| place == thread || place.is_beneath(thread));
+        let Some((_, path, number)) = found else { return };
+        let turn = self.turns.get_mut(path).and_then(|turns| turns.get_mut(*number));
+        if let Some(turn) = turn {
+            *turn = fault_text(CaseFault::Timeout);
+        }
+    }
+
     fn is_answered(&self, listener: &ListenerName) -> bool {
         let contract = self.config.contracts.get(listener);
         contract.is_some_and(|contract| {
@@ -252,8 +313,10 @@ impl<'a> RecordedAnswers<'a> {
         let (notes, payloads): (Vec<_>, Vec<_>) = messages.partition(is_note);
         let payloads = if payloads.is_empty() { notes } else { payloads };
         let role = self.config.contracts.get(listener).map(|contract| contract.role);
-        // A turn whose payloads were all refused had no effect on the run.
-        if payloads.is_empty() && role == Some(Role::Agent) {
+        // A turn of an agent or an answer of a person whose payloads were all refused had no effect
+        // on the run. The refused reply of a listener has closed the call with a fault.
+        let may_repeat = matches!(role, Some(Role::Agent | Role::Human));
+        if payloads.is_empty() && (may_repeat || has_failed(record, call)) {
             return;
         }
 
@@ -277,7 +340,9 @@ impl<'a> RecordedAnswers<'a> {
         if !self.order.contains(&path) {
             self.order.push(path.clone());
         }
-        self.turns.entry(path).or_default().push(turn);
+        let turns = self.turns.entry(path.clone()).or_default();
+        self.places.push((request.thread.clone(), path, turns.len()));
+        turns.push(turn);
     }
 
     /// Writes the shortest text that [`answer_payloads`] turns into the payload of `reply`.
@@ -301,8 +366,8 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// Adds the fault with which a call closed to the answers of the case file, if a case file can
-    /// state this fault. `record` is the record that closed the call, and `how` the way in which it
+    /// If a case file can state the fault with which a call closed, adds the fault to the answers
+    /// of the case file. `record` is the record that closed the call, and `how` the way in which it
     /// closed.
     ///
     /// Adds a time-out if the run cancelled the call while its answer was missing. In the test
@@ -319,7 +384,7 @@ impl<'a> RecordedAnswers<'a> {
         };
         // The run does not wait for an answer to its undo report.
         if let Some(fault) = fault.filter(|_| !is_undo_report(&request.name.local)) {
-            self.add(&request, format!("{{ fail = \"{}\" }}", fault.as_str()));
+            self.add(&request, fault_text(fault));
         }
     }
 
@@ -329,6 +394,16 @@ impl<'a> RecordedAnswers<'a> {
         let role = self.config.contracts.get(listener).map(|contract| contract.role);
         self.unanswered.contains(&call) || role == Some(Role::Human)
     }
+}
+
+/// Writes a turn that is a fault.
+fn fault_text(fault: CaseFault) -> String {
+    format!("{{ fail = \"{}\" }}", fault.as_str())
+}
+
+/// Whether the record closes the call with a failure.
+fn has_failed(record: &Record, call: CallId) -> bool {
+    record.facts.contains(&Fact::CallClosed { call, how: Closing::Failed })
 }
 
 /// Returns the fault with which the call failed. Returns `None` if `record` contains no such fault,

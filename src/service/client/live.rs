@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures_util::future::try_join_all;
 use tokio::sync::Notify;
 
-use super::{ServiceClient, Transports, unexpected};
+use super::{ServiceClient, Transports, is_reached, unexpected};
 use crate::bus::live::LiveEvent;
 use crate::limits;
 use crate::service::signing::OperatorSigner;
@@ -46,7 +46,9 @@ impl ServiceClient {
         let partitions = match (&self.transports, &request.thread) {
             (_, Some(thread)) => vec![self.partition_of(thread)],
             // An organism on this host subscribes to the pumps of all partitions.
-            (Transports::Partitioned { config, local, .. }, None) if !local.locate().await? => {
+            (Transports::Partitioned { config, local, is_local_silent, .. }, None)
+                if !is_reached(local, is_local_silent).await? =>
+            {
                 (0..config.partitions()).collect()
             }
             (_, None) => vec![0],

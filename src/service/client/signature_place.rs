@@ -79,8 +79,8 @@ impl ServiceClient {
     }
 
     /// Returns the id of the journal of the partition to which `thread` belongs. If this client
-    /// knows no number of partitions, searches the journals in its data directory for the thread.
-    /// Returns `None` if this search finds no journal.
+    /// does not know how many partitions there are, searches the journals in its data directory for
+    /// the thread. Returns `None` if this search finds no journal.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -102,8 +102,9 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the id of the journal of a partition. Requests the id from the partition's pump or,
-    /// if this client knows no number of partitions, reads it from the data directory.
+    /// Returns the id of the journal of a partition. Requests the id from the partition's pump. If
+    /// this client does not know how many partitions there are, reads the id from the journal in
+    /// its data directory instead.
     async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter();

@@ -254,9 +254,9 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference, and the further differences in a collapsed section. At `deadline`,
-/// stops to look for equal lines in two texts. Lines that were not compared before appear as
-/// differences.
+/// Draws the first difference, and the further differences in a collapsed section. Looks for equal
+/// lines in two different texts only until `deadline`. Lines that have not been compared by then
+/// appear as differences.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,

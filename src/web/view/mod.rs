@@ -243,7 +243,8 @@ impl WebView {
         let serving = {
             let router = router(Arc::clone(&state));
             let connections_max = limits::WEB_CONNECTIONS_MAX;
-            let server = HttpListener { listener, connections_max, tls };
+            let is_keep_alive = true;
+            let server = HttpListener { listener, connections_max, is_keep_alive, tls };
             tokio::spawn(connections::serve(server, move |stream| {
                 router.clone().layer(Extension(ConnectionPeer::of(stream)))
             }))

@@ -10,9 +10,9 @@ use crate::limits;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
-/// The hosts of one agent, each with its config. A reload adds a host, and the hosts of earlier
-/// configs stay, because a delivery must go to the host with the config that was in force at its
-/// hand-over. All clones share the hosts.
+/// The hosts of one agent, each with its config. A reload adds a host. The hosts of earlier configs
+/// stay, because each delivery must go to the host with the config that was in force when the
+/// delivery was handed over. All clones share the hosts.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Hosts with their configs, newest config first. Never locked across an await.

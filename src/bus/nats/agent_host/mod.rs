@@ -55,8 +55,8 @@ impl std::fmt::Debug for RemoteAgentHost {
 
 impl RemoteAgentHost {
     /// Subscribes to the deliveries of `listener`. Deliveries for the config `config` go to `host`,
-    /// which sends its reports through `relay`. Deliveries for another config are accepted once its
-    /// host was added.
+    /// which sends its reports through `relay`. Deliveries for another config are accepted once the
+    /// host of that config was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -172,7 +172,7 @@ impl RemoteAgentHost {
     }
 
     /// Takes the deliveries that have already arrived. Called before a cancellation is handled,
-    /// because it may concern one of them.
+    /// because the cancellation may concern one of these deliveries.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);

@@ -1,6 +1,6 @@
-//! The sink of an agent host on another machine than the pump. It sends requests to the reply
-//! subject of a delivery, by which the pump recognizes the delivery, and repeats each until the
-//! pump responds.
+//! The sink of an agent host on another machine than the pump. It sends each request to the reply
+//! subject of a delivery, so that the pump recognizes the delivery. It repeats each request until
+//! the pump responds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -267,8 +267,9 @@ impl RemoteSink {
         }
     }
 
-    /// Waits until the server has received everything that was sent before. For this, sends a
-    /// request on a subject without responders, which the server itself answers.
+    /// Waits until the server has received all earlier messages of this sink. For this, sends a
+    /// request on a subject without subscribers: the server itself answers such a request, in the
+    /// order of arrival.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");

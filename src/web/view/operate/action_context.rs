@@ -235,10 +235,15 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
             "No pump of partition {partition} responded any more ({detail}). Whether the action was \
              carried out stands on the page Actions, as soon as a pump runs again."
         ),
+        service::Error::Undecided { detail } => format!(
+            "The organism did not respond in time ({detail}). Whether the action was carried out \
+             stands on the page Actions, as soon as the organism responds again."
+        ),
         other => other.to_string(),
     };
     let title = match error {
         service::Error::Failed { .. }
+        | service::Error::NotReady { .. }
         | service::Error::ConfigChanged { .. }
         | service::Error::OtherVersion { .. }
         | service::Error::OtherProject(_)
