@@ -204,10 +204,11 @@ fn a_subthread_can_be_read_by_itself_and_an_unknown_one_is_an_error() {
     .assert_eq(&stdout(organism(&place, &["thread", "sess-abcdefgh.depth"])));
     let unknown = organism(&place, &["thread", "sess-nowhere1"]);
     assert_eq!(unknown.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&unknown.stderr);
     expect![[r#"
-        organism: no thread sess-nowhere1 is on record; `organism threads` lists them
+        organism: no thread sess-nowhere1 is on record; `organism threads --data DATA` lists them
     "#]]
-    .assert_eq(&String::from_utf8_lossy(&unknown.stderr));
+    .assert_eq(&error.replace(&place.data().display().to_string(), "DATA"));
 }
 
 #[test]

@@ -374,6 +374,10 @@ const GUARDS: &[(&str, &str)] = &[
         "deliver-what-was-lost",
         "pump::lost::a_delivery_that_ends_its_pump_each_time_is_not_handed_over_at_every_start",
     ),
+    (
+        "deliver-what-was-lost",
+        "pump::reloads::a_call_that_has_failed_as_often_as_a_new_config_permits_is_not_delivered_again",
+    ),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
     (

@@ -516,7 +516,6 @@ fn a_form_that_lacks_a_key_is_reported() {
         ],
     );
     expect![[r#"
-        input-unused: nothing in workflow `essay` uses the input `topic` | topic | insert {{input/topic}} in a prompt, or take it out
         missing-key: goal `outline` needs `prompt` | outline | add prompt = "the task", or prompt_file = "prompt.md"
         unknown-key: goal `outline` has no key `unused` | unused | its keys are agent, prompt, prompt_file, listener, payload, with, workflow, all, first, vote, each, max_items, concurrency, on_item_failure, verify, accept, role, loop, until, max, at_max, choose, ask, form, about, needs, context, output, retry, on_failure, timeout, tokens, money, supervisor, supervise, corrections, roles
         missing-key: goal `improve` needs `max` | improve | add max = 4
@@ -775,6 +774,47 @@ fn a_placeholder_with_single_braces_is_noted() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].ends_with(&note[note.find("holds").unwrap()..]), "{found:?}");
     assert_eq!(notes("{{input/words}} words {as/json} {x} { input } on"), [""; 0]);
+
+    let text = definition_text("essay");
+    let end = "with its argument.";
+    assert!(text.contains(end));
+    let found = load_text(&text.replacen(end, "with its {{input/words.", 1)).unwrap().notes;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("holds `{{` without `}}`"), "{found:?}");
+}
+
+#[test]
+fn a_placeholder_for_a_supervisor_is_noted() {
+    let text = definition_text("essay");
+    let supervised = "supervisor = \"critic\", supervise = \"Look for {{input/words}}.\", agent";
+    let text = text.replacen("draft = { agent", &format!("draft = {{ {supervised}"), 1);
+    let found = load_text(&text).unwrap().notes;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("`supervise` of goal `draft`"), "{found:?}");
+    assert!(found[0].contains("holds `{{input/words}}`, which is text there"), "{found:?}");
+}
+
+#[test]
+fn a_goal_that_cannot_be_read_leads_to_no_further_problem() {
+    let found = problems("essay", &[("outline = { agent", "outline = { agnet")]);
+    expect![[r#"
+        unknown-key: goal `outline` has no key `agnet` | agnet | did you mean `agent`?
+    "#]]
+    .assert_eq(&found);
+}
+
+#[test]
+fn a_name_without_an_output_gets_advice_that_fits_its_goal() {
+    let prompt = "{{outline}} {{improve}} {{critique}} Outline an essay";
+    let found = problems("essay", &[("Outline an essay", prompt)]);
+    expect![[r#"
+        expression-never-matches: `outline` has no output before it has ended | outline | name a goal that ends before it
+        expression-never-matches: `improve` has no output: only the goals in it have one | improve | name a goal in it
+        expression-never-matches: `critique` has no output here: it may not have ended | critique | add "critique" to needs
+    "#]].assert_eq(&found);
+
+    let found = problems("essay", &[("max = 4", "max = 0")]);
+    assert!(found.ends_with("| 0 | a whole number from 1 to 10000\n"), "{found}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ const MACHINE_PATHS: &[(&str, &str)] = &[
 
 /// Addresses that may occur in the repository: namespaces and references.
 const HOSTS: &[&str] = &[
+    "generativelanguage.googleapis.com",
     "xml-pipeline.org",
     "www.w3.org",
     "github.com",

@@ -41,6 +41,15 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
     }
 }
 
+/// A carriage return and a bidirectional override could put other text in the place of a log line.
+#[tokio::test]
+async fn the_last_words_of_a_process_cannot_control_a_terminal() {
+    let mut ear = with_child(r"printf 'a\rb\033[2J\342\200\256c\r\n' >&2; exit 3");
+    ear.tell("anything");
+    let detail = crash(&mut ear).await;
+    assert_eq!(detail, r"exited with code 3; its last words: a\u{d}b\u{1b}[2J\u{202e}c");
+}
+
 #[tokio::test]
 async fn an_answer_written_just_before_the_end_counts() {
     let answer = done("once");

@@ -387,6 +387,19 @@ fn a_guard_that_keeps_a_call_alive_sends_its_first_heartbeat_at_once() {
 }
 
 #[test]
+fn a_guard_with_a_limit_sends_no_heartbeat_after_it() {
+    let mut served = Served::start(|| {
+        Listener::new().otherwise(|request: &Request| {
+            let _alive = request.keep_alive_for(std::time::Duration::ZERO);
+            Ok::<_, String>(())
+        })
+    });
+    served.say(&delivery(&["<q/>"]));
+    assert_eq!(served.hear(), "");
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
 fn the_reason_why_an_answer_cannot_be_sent_is_its_answer() {
     let huge = organism::limits::FRAME_BYTES_MAX;
     let mut served = Served::start(move || {

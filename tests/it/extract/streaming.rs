@@ -54,6 +54,8 @@ fn hostile(size: usize) -> Vec<(&'static str, String)> {
         ("mentions", fill("<search> text ") + "</search>"),
         ("less-than signs", format!("<search><query>{}</query></search>", fill("<"))),
         ("open values", fill("<search><query>a")),
+        ("open values, one close", fill("<search><query>") + "</query>x"),
+        ("open text roots", fill("<code>")),
         ("unclosed values", fill("<search><query>a</search>")),
         ("unclosed values, one close", fill("<search><query>a</search>") + "</query>"),
         ("unbalanced values", fill("<search><query>a <query> b</query></search>")),

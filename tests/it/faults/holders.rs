@@ -146,6 +146,30 @@ fn a_directory_that_may_not_be_written_is_named_and_its_journal_can_still_be_rea
     let sent = guest.run(&send);
     assert_eq!((sent.code, &sent.out), (Some(0), &pong("1")), "{sent:?}");
     let data = house.data();
+    let journal = data.join("journal.db");
+    set_mode(&journal, 0o400);
+    let refused = guest.run(&send);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    let named = format!("{}: this user may not write", journal.display());
+    assert!(refused.err.contains(&named), "{refused:?}");
+    // SQLite gives the files beside the journal the mode of the journal.
+    for suffix in ["", "-wal", "-shm"] {
+        let file = data.join(format!("journal.db{suffix}"));
+        if file.exists() {
+            set_mode(&file, 0o600);
+        }
+    }
+
+    let key = house.state().join("key");
+    set_mode(&key, 0);
+    let verified = guest.run(&["verify"]);
+    assert_eq!(verified.code, Some(5), "{verified:?}");
+    assert!(verified.out.contains("under no key at hand"), "{verified:?}");
+    assert!(verified.out.contains("Permission denied"), "{verified:?}");
+    set_mode(&key, 0o600);
+    let sent = guest.run(&send);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
     set_mode(&data, 0o500);
     for file in std::fs::read_dir(&data).unwrap() {
         set_mode(&file.unwrap().path(), 0o400);

@@ -51,6 +51,22 @@ impl Room {
         self.house.send_text(&numbered("ping", number), &["--key", number])
     }
 
+    /// Asserts that commands of operators end with the reason while the disk is full.
+    fn refuses_operators(&self) {
+        let message = "0192f4a8-7c3d-7a5e-8f21-1d2c3b4a5e6f";
+        let commands: [&[&str]; 3] =
+            [&["pause", "all"], &["resume", "solo", "--json"], &["refuse", message]];
+        for command in commands {
+            let refused = self.house.organism(command);
+            assert_eq!(refused.code, Some(75), "{command:?}: {refused:?}");
+            assert!(refused.err.contains("storage-full"), "{command:?}: {refused:?}");
+        }
+        let listed = self.house.command(&["approvals"]).output().unwrap();
+        let listed = CommandOutput::from(listed);
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        assert!(listed.err.contains("the disk is full"), "{listed:?}");
+    }
+
     /// Sends a submission while the disk is full, and waits until the organism reports the full
     /// disk.
     fn send_into(&self, number: &str) -> Child {
@@ -93,6 +109,9 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
             assert_eq!(refused.code, Some(75), "{refused:?}");
             assert!(refused.err.contains("storage-full"), "{refused:?}");
         }
+        if round == 0 {
+            room.refuses_operators();
+        }
         room.empty();
         let begun = Instant::now();
         let number = format!("after{round}");
@@ -118,7 +137,10 @@ fn a_full_disk_does_not_keep_it_from_being_stopped() {
     room.fill();
     let first = room.send_into("first");
     assert_eq!(running.stop(), Some(75));
-    assert!(room.house.log().contains("organism: the disk is full"), "{}", room.house.log());
+    let log = room.house.log();
+    assert!(log.contains("organism: the disk is full"), "{log}");
+    assert!(log.contains("the journal took no records within"), "{log}");
+    assert!(!log.contains("some listeners did not finish"), "nothing is in flight: {log}");
     let first: CommandOutput = first.wait_with_output().unwrap().into();
     assert!(matches!(first.code, Some(69 | 75)) && first.out.is_empty(), "{first:?}");
     room.empty();

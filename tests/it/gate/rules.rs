@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::contract::{Contract, Contracts, Meaning};
+use organism::contract::{Contract, Contracts, Meaning, Role};
 use organism::envelope::{Refusal, RefusalRule};
+use organism::ids::PayloadName;
 use organism::pump::gate::{Gate, NOT_IN_VOCABULARY};
+use organism::schema::Schemas;
 
 use super::stage::{check, contracts, gate, name};
 
@@ -41,6 +43,35 @@ fn verdicts(cases: &[(&str, String)], expected: Expect) {
         writeln!(out, "{sender}: {text}\n    {verdict}").unwrap();
     }
     expected.assert_eq(&out);
+}
+
+/// libxml2 cannot be interrupted, and would try a long value that does not match for minutes.
+#[test]
+fn a_long_value_that_does_not_match_a_costly_pattern_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("note.xsd");
+    let xsd = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' targetNamespace='urn:n'>\
+        <xs:element name='note'><xs:simpleType><xs:restriction base='xs:string'>\
+        <xs:pattern value='.*a.*'/></xs:restriction></xs:simpleType></xs:element></xs:schema>";
+    std::fs::write(&file, xsd).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap();
+
+    let mut listener = Contract::new(name("notes"), Role::Listener);
+    listener.accepts = [PayloadName::parse("{urn:n}note").unwrap()].into();
+    let mut client = Contract::new(name("client"), Role::Client);
+    client.peers = [name("notes")].into();
+    let contracts = Contracts::new(vec![listener, client]).unwrap();
+    let gate = Gate::new(Arc::new(contracts), schemas);
+    let check = |letter: &str| {
+        let text = format!("<note xmlns='urn:n'>{}</note>", letter.repeat(200_000));
+        gate.check(&name("client"), text.as_bytes())
+    };
+
+    assert!(check("a").is_ok());
+    let refusal = check("b").unwrap_err();
+    assert_eq!(refusal.rule, RefusalRule::SchemaInvalid);
+    assert!(refusal.message.contains("does not match the pattern"), "{}", shown(&refusal));
 }
 
 // O10: a tool call is an ordinary payload, whose meaning depends on the sender's vocabulary.

@@ -9,7 +9,7 @@ use organism::thread::{Closing, Fact, PauseTarget, Record};
 use super::rows::{held_call, priced_turn};
 use super::{organism, text};
 use crate::journal::Place;
-use crate::journal::script::{NAMESPACE, Script, name, research, thread};
+use crate::journal::script::{CORE, NAMESPACE, Script, name, research, thread};
 
 /// A journal with trees in several states. A tree is finished, runs, waits for a person, has failed
 /// after such a wait, or has a turn with a price.
@@ -271,6 +271,29 @@ fn a_thread_with_a_failed_run_has_failed() {
         let timeline = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
         assert_eq!(timeline.status, phase, "{thread}");
     }
+}
+
+/// A bound thread that ends before a call was opened in it is not shown as if it waited for work.
+#[test]
+fn a_thread_that_was_cancelled_without_a_call_is_shown_as_cancelled() {
+    let mut script = Script::default();
+    let above = thread("sess-boundidle");
+    let child = above.child("trip");
+    let (asked, first) = script.question(&above, "Book a trip");
+    let mut step = script.outcome(&above, "researcher", asked);
+    step.open(&child, "researcher");
+    step.say(MessageKind::Reply, "researcher", "operator", "answer", "<a/>", Some(asked));
+    step.close(asked, Closing::Completed);
+    step.within(&child);
+    let note = format!("<thread-cancelled xmlns=\"{CORE}\"/>");
+    step.say(MessageKind::System, "core", "core", "thread-cancelled", &note, None);
+    let place = Place::with(&mut [first, step.end()]);
+
+    let sql = "SELECT status FROM thread WHERE id = 'sess-boundidle.trip'";
+    let output = organism(&place, &["sql", "--csv", sql]);
+    assert_eq!(text(&output.stdout), "status\r\ncancelled\r\n");
+    let timeline = audit::thread_timeline(&place.reader(), &child, None).unwrap().unwrap();
+    assert_eq!(timeline.status, ThreadPhase::Cancelled);
 }
 
 /// A long reason of a failed run is whole in the view of errors. In a list of trees, it is cut, and

@@ -69,6 +69,19 @@ async fn a_run_is_recorded_and_plays_the_same() {
     // The command does not overwrite an existing file.
     let again = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
     assert_eq!(again.code, Some(2), "{again:?}");
+    // A command that records no turn keeps an existing recording, and creates no new one.
+    house.write("refused.xml", "<wrong xmlns=\"urn:example:write\"/>");
+    for (out, payload, code) in [
+        ("out.toml", "absent.xml", 2),
+        ("out.toml", "refused.xml", 65),
+        ("new.toml", "refused.xml", 65),
+    ] {
+        let failed = run(house.command(&["record", out, payload, "--force"]), &variables);
+        assert_eq!(failed.code, Some(code), "{failed:?}");
+        let kept = std::fs::read_to_string(house.path(out)).ok();
+        assert_eq!(kept.as_ref(), Some(&recording).filter(|_| out == "out.toml"), "{failed:?}");
+        assert!(!house.path(&format!("{out}.part")).exists(), "{failed:?}");
+    }
 
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
     let (before, _) = config.split_once("[models.live]").unwrap();
@@ -186,6 +199,14 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     let one = run(house.command(&["models", "live", "--try"]), &none);
     assert_eq!(one.code, Some(0), "{one:?}");
     assert!(one.out.contains("live: answered in"), "{one:?}");
+    // A model with routes is tested by its routes.
+    let routed = run(house.command(&["models", "either", "--try"]), &none);
+    assert_eq!(routed.code, Some(69), "{routed:?}");
+    for part in
+        ["either: tested by its routes live, keyless\n", "live: answered", "keyless: failed"]
+    {
+        assert!(routed.out.contains(part), "{part}: {routed:?}");
+    }
     // The person who runs it gets a note, though.
     let checked = run(house.command(&["check"]), &none);
     assert_eq!(checked.code, Some(0), "a config is often checked elsewhere: {checked:?}");

@@ -43,6 +43,8 @@ provider_suite! {
     an_empty_answer_is_an_error
     an_event_that_is_no_json_is_an_error
     an_error_in_the_middle_is_an_error
+    an_error_within_status_200_counts_as_the_error_with_its_own_status
+    a_compressed_answer_is_an_error_for_another_route
     a_stream_without_its_terminator_is_cut
     a_reset_at_any_byte_is_an_error_or_after_the_terminator
     a_stall_ends_the_call
@@ -378,8 +380,8 @@ async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
         ("rate_limit_error", ("rate limited", true, true)),
         ("api_error", ("stream", true, true)),
         ("server_error", ("stream", true, true)),
-        ("invalid_request_error", ("stream", false, false)),
-        ("authentication_error", ("stream", false, false)),
+        ("invalid_request_error", ("rejected", false, true)),
+        ("authentication_error", ("denied", false, true)),
     ] {
         let mut events = (wire.events)(&hello());
         events.insert(4, (wire.error)(kind, "it broke"));
@@ -394,6 +396,72 @@ async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
     let first = (wire.error)("api_error", "it broke");
     let (_, heard) = answered(wire.preset, Script::stream(&[first])).await;
     assert!(!heard.has_begun);
+}
+
+async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire: &Wire) {
+    let cases = [
+        (r#""code":400"#, ("rejected", false, true)),
+        (r#""code":"401""#, ("denied", false, true)),
+        (r#""code":402"#, ("no credit", false, true)),
+        (r#""code":403"#, ("denied", false, true)),
+        (r#""code":404"#, ("unknown model", false, true)),
+        (r#""code":408"#, ("stream", true, true)),
+        (r#""code":413,"type":"rate_limit_exceeded""#, ("rejected", false, true)),
+        (r#""code":418"#, ("stream", false, true)),
+        (r#""code":422"#, ("rejected", false, true)),
+        (r#""code":429"#, ("rate limited", true, true)),
+        (r#""code":429,"type":"insufficient_quota""#, ("no credit", false, true)),
+        (r#""code":502"#, ("stream", true, true)),
+        (r#""code":503"#, ("overloaded", true, true)),
+        (r#""type":"invalid_request_error","code":"invalid_api_key""#, ("denied", false, true)),
+        (
+            r#""type":"invalid_request_error","code":"model_not_found""#,
+            ("unknown model", false, true),
+        ),
+        (r#""type":"request_too_large""#, ("rejected", false, true)),
+        (r#""status":"PERMISSION_DENIED""#, ("denied", false, true)),
+        (r#""code":40003"#, ("stream", true, true)),
+    ];
+    for (kind, expected) in cases {
+        let document =
+            format!("{{\"type\":\"error\",\"error\":{{\"message\":\"it broke\",{kind}}}}}");
+        let whole = Script::whole("200 OK", "Content-Type: application/json\r\n", &document);
+        let event = Script::stream(&[format!("event: error\ndata: {document}\n\n")]);
+        for script in [whole, event] {
+            let (end, heard) = answered(wire.preset, script).await;
+            let error = end.unwrap_err();
+            assert_eq!(verdict(&error), expected, "{kind}: {error}");
+            assert!(error.to_string().contains("it broke"), "{error}");
+            assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{error}");
+            if matches!(error, Error::Denied { .. } | Error::NoCredit { .. }) {
+                assert!(error.to_string().contains("the variable TEST_API_KEY"), "{error}");
+            }
+            assert!(!heard.has_begun, "{kind}");
+        }
+    }
+}
+
+async fn a_compressed_answer_is_an_error_for_another_route(wire: &Wire) {
+    let (stream, json) = ("text/event-stream", "application/json");
+    for (status, kind, coding, expected) in [
+        ("200 OK", stream, "gzip", ("status", false, true)),
+        ("200 OK", json, "br", ("status", false, true)),
+        ("401 Unauthorized", json, "gzip", ("denied", false, true)),
+    ] {
+        let headers = format!("Content-Type: {kind}\r\nContent-Encoding: {coding}\r\n");
+        let script = Script::whole(status, &headers, "\u{1f}\u{8b}");
+        let (end, heard) = answered(wire.preset, script).await;
+        let error = end.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{status} {kind}: {error}");
+        assert!(error.to_string().contains("is compressed ("), "{error}");
+        assert!(error.to_string().contains(coding), "{error}");
+        assert_eq!(heard.has_begun, kind == stream, "a stream that had begun is charged");
+    }
+
+    let body = (wire.events)(&hello()).concat();
+    let headers = "Content-Type: text/event-stream\r\nContent-Encoding: identity\r\n";
+    let (end, heard) = answered(wire.preset, Script::whole("200 OK", headers, &body)).await;
+    assert_eq!((end.unwrap().stop, heard.text.as_str()), (StopReason::Normal, HELLO));
 }
 
 async fn a_stream_without_its_terminator_is_cut(wire: &Wire) {

@@ -188,6 +188,10 @@ async fn a_request_limits_calls_to_one_only_with_tools_and_a_provider_that_accep
         deepseek m-1 Auto: null null
         deepseek m-1 Required: null null
         deepseek m-1 None: null null
+        gemini m-1 : null null
+        gemini m-1 Auto: null null
+        gemini m-1 Required: null null
+        gemini m-1 None: null null
         openai-compatible m-1 : null null
         openai-compatible m-1 Auto: null null
         openai-compatible m-1 Required: null null
@@ -209,6 +213,7 @@ async fn the_key_is_in_its_header_and_nowhere_else() {
         assert_eq!(request.matches(KEY).count(), 1, "{request}");
         assert_eq!(request.contains("anthropic-version: 2023-06-01"), preset == "anthropic");
         assert!(request.contains("user-agent: organism/"), "{request}");
+        assert!(request.contains("\r\naccept-encoding: identity\r\n"), "{request}");
     }
 }
 
@@ -294,6 +299,39 @@ async fn reasoning_goes_back_to_those_who_want_it() {
         let fields = own.trim_start_matches('{').trim_end_matches('}');
         assert!(sent.contains(fields), "{preset}: {sent}");
     }
+}
+
+/// Gemini 3 refuses a request in which a native call lacks the signature that came with the call.
+#[tokio::test]
+async fn a_signature_beside_a_native_call_goes_back_with_this_call_alone() {
+    let signature = json!({"google": {"thought_signature": "c2ln"}});
+    let calls = json!([
+        {"index": 0, "id": "a", "extra_content": signature,
+            "function": {"name": "search", "arguments": "{}"}},
+        {"index": 1, "id": "b", "extra_content": null,
+            "function": {"name": "search", "arguments": "{\"n\":2}"}},
+    ]);
+    let delta = json!({"role": "assistant", "tool_calls": calls});
+    let choice = json!({"index": 0, "delta": delta, "finish_reason": "tool_calls"});
+    let chunk = json!({"choices": [choice]});
+    let events = [format!("data: {chunk}\n\n"), "data: [DONE]\n\n".to_owned()];
+
+    let server = Server::answering(Script::stream(&events)).await;
+    let model = remote(options("gemini", &server.url()));
+    let end = call(&model, &ask("Hello.")).await.0.unwrap();
+    let mut blocks: Vec<_> = end.own.into_iter().map(ChatBlock::Own).collect();
+    blocks.extend(end.calls.into_iter().map(ChatBlock::Call));
+    let mut request = ask("Hello.");
+    request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks }.into());
+    let results = vec![result("a", "x", false), result("b", "y", false)];
+    request.messages.push(ChatMessage { role: ChatRole::User, blocks: results }.into());
+    call(&model, &request).await.0.unwrap();
+
+    let sent = server.body(1)["messages"].clone();
+    let answer = sent.as_array().unwrap().iter().find(|message| message["role"] == "assistant");
+    let sent = answer.unwrap()["tool_calls"].clone();
+    assert_eq!(sent[0]["extra_content"], signature);
+    assert_eq!(sent[1].get("extra_content"), None);
 }
 
 /// A client understands forms of answers that only some servers write.

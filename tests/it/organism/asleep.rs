@@ -1,9 +1,10 @@
 //! The time in which a pump does not run, because its process is stopped or the machine is
 //! suspended.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::{CONFIG, House, numbered, until};
+use super::{CONFIG, CommandOutput, House, numbered, until};
 
 #[test]
 fn time_in_which_the_pump_stood_still_is_not_its_listeners() {
@@ -24,4 +25,37 @@ fn time_in_which_the_pump_stood_still_is_not_its_listeners() {
     assert!(shown.out.starts_with("sess-hold0000  completed"), "{}", shown.out);
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn commands_to_a_stopped_organism_end_and_name_its_process() {
+    let house = House::new();
+    let running = house.run();
+    running.signal("-STOP");
+    house.write("ping.xml", numbered("ping", "1"));
+    let commands: [(&[&str], i32); 4] = [
+        (&["send", "ping.xml", "--as", "desk"], 75),
+        (&["pause", "all"], 75),
+        (&["reload"], 75),
+        // The journal answers in place of the pump.
+        (&["approvals"], 0),
+    ];
+    let started = commands.map(|(command, code)| {
+        let mut child = house.command(command);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (command, code, child)
+    });
+
+    let process = format!("process {} holds the journal", running.child.id());
+    for (command, code, child) in started {
+        let ended: CommandOutput = child.wait_with_output().unwrap().into();
+        assert_eq!(ended.code, Some(code), "{command:?}: {ended:?}");
+        assert!(ended.err.contains(&process), "{command:?}: {ended:?}");
+    }
+
+    running.signal("-CONT");
+    let resumed = house.organism(&["resume", "all"]);
+    assert!(resumed.err.contains("everything was not paused"), "{resumed:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("ping"), 0);
 }

@@ -5,16 +5,20 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use organism::ids::{Digest, ListenerName, ThreadId};
 use organism::journal::sqlite::DirectoryLock;
+use organism::service::handshake::Handshake;
 use organism::service::{
     Error, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, encoding,
     response_queue, socket_path,
 };
+use tokio::net::UnixSocket;
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{House, say};
+use super::{House, PATIENCE, say};
 
 /// Fate of the first connection after its first request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -194,4 +198,27 @@ async fn a_client_continues_with_the_organism_that_was_started_again() {
     let second = responses(&socket, &QUERY).await;
     assert!(matches!(*second, [ServiceResponse::HeldCallsEnd]), "{second:?}");
     assert_eq!(running.stop(), Some(0));
+}
+
+/// A hosted listener can fill the queue of the socket with connections.
+#[tokio::test]
+async fn a_full_queue_of_connections_is_no_missing_organism() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let _lock = DirectoryLock::take(data).unwrap();
+    let socket = UnixSocket::new_stream().unwrap();
+    socket.bind(socket_path(data)).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let mut queued = Vec::new();
+    while let Ok(connection) = tokio::net::UnixStream::connect(socket_path(data)).await {
+        queued.push(connection);
+    }
+
+    let transport = SocketTransport::new(data, Handshake::default());
+    let mut locating = Box::pin(transport.locate());
+    let early = timeout(Duration::from_millis(50), &mut locating).await;
+    assert!(early.is_err(), "{early:?}");
+    listener.accept().await.unwrap();
+    let located = timeout(PATIENCE, locating).await.expect("there is a place in the queue");
+    assert!(located.unwrap());
 }

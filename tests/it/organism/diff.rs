@@ -56,6 +56,12 @@ fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
     assert_eq!(found["a"]["turns"], 5, "{found}");
     assert_eq!(found["a"]["result"], found["b"]["result"]);
     assert!(diff(&house, &[]).err.contains("the events of both threads are equal: 43 events"));
+
+    let data = house.data().display().to_string();
+    let unknown = house.organism(&["diff", "sess-essay000", "sess-nowhere1", "--other", &data]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    let advised = format!("`organism threads --data {data}` lists them");
+    assert!(unknown.err.contains(&advised), "{unknown:?}");
 }
 
 /// The changed answer is the first difference, although everything after this answer differs as

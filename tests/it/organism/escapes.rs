@@ -1,6 +1,7 @@
 //! Texts that come from elsewhere cannot control the terminal on which a command reports an error.
 
-use super::{House, say};
+use super::terminal::at_terminal;
+use super::{House, say, talk_reply};
 
 const HOSTILE: &str = "a\u{1b}[31m\u{9b}2Jb";
 
@@ -28,4 +29,30 @@ fn a_data_directory_from_elsewhere_cannot_control_the_terminal() {
     assert_eq!(shown.code, Some(78), "{shown:?}");
     assert!(!shown.err.contains(['\u{1b}', '\u{9b}']), "{shown:?}");
     assert!(shown.err.contains("\\u{1b}[31m"), "{shown:?}");
+}
+
+/// A program that reads the output gets the payload byte for byte.
+#[test]
+fn a_payload_cannot_control_the_terminal_of_send_and_of_thread_as_json() {
+    let text = "a\u{9b}2J\u{202e}b\u{e0041}";
+    let house = House::new();
+    house.write("say.xml", say(text));
+    let send = ["send", "say.xml", "--as", "desk"];
+    let piped = house.organism(&send);
+    assert_eq!(piped.out, talk_reply(text), "{piped:?}");
+
+    let (shown, code) = at_terminal(&house, &send, &[]);
+    assert_eq!(code, 0, "{shown:?}");
+    assert!(shown.contains(">a\\u{9b}2J\\u{202e}b\\u{e0041}</said>"), "{shown:?}");
+
+    let thread = piped.err.lines().find_map(|line| line.strip_prefix("thread ")).unwrap();
+    let arguments = ["thread", thread, "--json"];
+    let piped = house.organism(&arguments);
+    assert!(piped.out.contains(text), "{piped:?}");
+    let (shown, code) = at_terminal(&house, &arguments, &[]);
+    assert_eq!(code, 0, "{shown:?}");
+    assert!(!shown.contains(['\u{9b}', '\u{202e}', '\u{e0041}']), "{shown:?}");
+    let line = shown.lines().find(|line| line.starts_with('{')).unwrap();
+    let timeline: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert!(timeline.to_string().contains(text), "{timeline}");
 }

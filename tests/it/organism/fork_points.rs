@@ -50,6 +50,20 @@ fn fork_every_message(house: &House, root: &str, result: &str) {
     assert_eq!(house.extent(root), before, "the source is untouched");
 }
 
+/// Returns the agent and the thread of the first turn in a tree.
+fn first_turn(house: &House, root: &str) -> (ListenerName, ThreadId) {
+    let root = ThreadId::parse(root).unwrap();
+    let records = house.reader().tree(&root, None).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let mut turns = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if &*message.name.local == "model-turn" => {
+            Some((message.to.clone(), message.thread.clone()))
+        }
+        _ => None,
+    });
+    turns.next().unwrap()
+}
+
 /// Every message of a workflow's run can be forked, and every message of such a fork as well. No
 /// fork calls a model.
 #[test]
@@ -68,7 +82,17 @@ fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     let turns = house.messages_of("sess-essay000").into_iter();
     let (turn, _) = turns.filter(|(_, name)| name == "model-turn").nth(2).unwrap();
     let forked = house.organism(&["fork", &turn.to_string(), "--json"]).json().remove(0);
-    fork_every_message(&house, forked["fork"].as_str().unwrap(), &sent.out);
+    let fork = forked["fork"].as_str().unwrap();
+    fork_every_message(&house, fork, &sent.out);
+    let (agent, thread) = first_turn(&house, "sess-essay000");
+    let [inherited, original] = [fork, "sess-essay000"].map(|root| {
+        let thread = thread.under(&ThreadId::parse(root).unwrap()).unwrap().to_string();
+        let shown = ["prompt", agent.as_str(), "--thread", &thread, "--turn", "1", "--wire"];
+        house.organism(&shown)
+    });
+    assert_eq!(inherited.code, Some(0), "{inherited:?}");
+    assert_eq!(inherited.out, original.out, "the prompt of a turn that the fork inherits");
+
     assert_eq!(running.stop(), Some(0));
     house.verified();
     let replayed = house.organism(&["replay"]);

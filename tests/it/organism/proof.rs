@@ -109,6 +109,8 @@ fn a_lost_key_is_accepted_on_record_and_its_change_is_reported() {
     let verified = house.organism(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.out.contains("key changed"), "{verified:?}");
+    assert!(verified.out.contains(", whose MACs name the key id "), "{verified:?}");
+    assert!(!verified.out.contains("which no MAC of a pump covers"), "{verified:?}");
     let pinned = house.organism(&["verify", "--key", &before]);
     assert_eq!(pinned.code, Some(5), "{pinned:?}");
 }

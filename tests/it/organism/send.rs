@@ -260,7 +260,8 @@ fn a_sender_whose_organism_dies_gets_advice_to_retry() {
     running.child.wait().unwrap();
     let told: super::CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!(told.code, Some(75), "{told:?}");
-    assert!(told.err.contains("send again with the same --key"), "{}", told.err);
+    let advice = "read the thread before you send again. If you gave a --key, send again with it";
+    assert!(told.err.contains(advice), "{}", told.err);
     house.write("let-go", "");
     let again = house.send_text(&payload, &["--key", "k"]);
     assert_eq!((again.code, again.out), (Some(0), numbered("held", "1") + "\n"));

@@ -400,6 +400,28 @@ fn bad_input_is_named_before_anything_runs() {
     assert_eq!(leftovers(&house), 0);
 }
 
+/// A user who follows the advice must not move the journal of the project to the changed config.
+#[test]
+fn advice_names_the_config_of_the_recorded_threads() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    house.write("changed.toml", AGENTS);
+    let name = "name = \"talk\"";
+    let copy = format!("{name}\ndata = \"{}\"", house.data().display());
+    house.write("copy.toml", AGENTS.replace(name, &copy));
+
+    for (recorded, query, code, advised) in [
+        ("organism.toml", "sess-unknown1", 2, "`organism threads --config organism.toml` lists"),
+        ("organism.toml", "agent=nobody", 2, "`organism threads --config organism.toml` takes"),
+        ("copy.toml", "all", 78, "organism.toml --config copy.toml`"),
+    ] {
+        let wrong = trial(&house, &["changed.toml", "--config", recorded, "--threads", query]);
+        assert_eq!(wrong.code, Some(code), "{wrong:?}");
+        assert!(wrong.err.contains(advised), "{wrong:?}");
+        assert!(!wrong.err.contains("changed.toml"), "{wrong:?}");
+    }
+}
+
 #[test]
 fn a_thread_whose_request_is_redacted_is_not_tried() {
     let house = house();

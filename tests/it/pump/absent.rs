@@ -193,6 +193,22 @@ fn attempts_that_a_listener_took_count_beside_those_that_none_took() {
     world.check_replay();
 }
 
+/// `undeliverable` states that a call had no effect, which is not known after a failed attempt.
+#[test]
+fn a_call_that_failed_before_its_listener_left_is_not_undeliverable() {
+    let mut world = World::new(contracts(3));
+    let call = open(&mut world, "q");
+    let delivery = world.delivery("finder");
+    world.fail(&delivery, AttemptFailure::Crashed { detail: "!".to_owned() });
+    absent_for(&mut world, TIMEOUT + Duration::from_secs(10));
+    assert_eq!(world.result(call), "failed: system-error listener-failed");
+    let (_, messages) = &world.results[&call];
+    let error = messages[0].payload.as_str();
+    let text = "finder could not be reached within 60 s; finder was given this before, and failed";
+    assert!(error.contains(text), "{error}");
+    world.check_replay();
+}
+
 #[test]
 fn a_cancelled_probe_leaves_the_others_their_turn() {
     let mut world = world();

@@ -164,6 +164,23 @@ fn a_bound_thread_in_which_nothing_is_open_gets_no_message() {
     assert!(!bound.contains("thread-cancelled"), "{bound}");
 }
 
+/// Law 5.34: the end of a bound thread is on record, also if no call was ever opened in it.
+#[test]
+fn a_bound_thread_without_a_call_is_cancelled_on_record() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    let empty = |label: &str, bound: &str| {
+        core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {bound}"), "")
+    };
+    let threads = [empty("bound", "bound=\"true\""), empty("free", "")];
+    world.play("thinker", &threads);
+    world.play("thinker", &[word("report", "done")]);
+    let bound = world.transcript(&thread.child("bound"));
+    assert_eq!(bound, "1 system core>core thread-cancelled [recorded]\n");
+    assert_eq!(world.transcript(&thread.child("free")), "");
+    world.check_replay();
+}
+
 #[test]
 pub fn a_bound_thread_survives_a_restart_and_still_ends_with_its_call() {
     let mut world = World::new(contracts());

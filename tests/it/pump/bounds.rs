@@ -1,20 +1,21 @@
 //! Bounds on waiting submissions. A submission beyond a bound is answered with `busy`.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base64::Engine as _;
 use organism::contract::TreeLimits;
 use organism::envelope::RefusalRule;
-use organism::ids::{Digest, MessageId, ThreadId};
+use organism::ids::{Digest, ListenerName, MessageId, ThreadId};
 use organism::journal::Error;
 use organism::limits;
 use organism::organism::control::{ControlContext, ControlServer};
 use organism::pump::core::{BusyCount, Core, Event, Receipt, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::service::socket_path;
-use organism::thread::{Decision, Input, Record};
+use organism::thread::{Decision, Input, PauseAction, PauseTarget, PauseVerb, Record};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -33,6 +34,8 @@ struct Stuck {
     pump: JoinHandle<Result<(), Error>>,
     /// Dropping this sender releases the journal.
     let_go: Option<Sender<()>>,
+    /// Gets a message each time the journal blocks.
+    blocked: Receiver<()>,
     place: Kept,
 }
 
@@ -45,8 +48,10 @@ impl Stuck {
         let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
         let place = Kept::new();
         let (let_go, gone) = channel::<()>();
+        let (blocks, blocked) = channel();
         let before_write = move |records: &[Record]| {
             if !records.iter().any(|record| matches!(record.input, Input::Boot { .. })) {
+                blocks.send(()).ok();
                 gone.recv().ok();
             }
         };
@@ -54,7 +59,7 @@ impl Stuck {
         let pump = Pump::new(core, Box::new(journal), gate);
         let handle = pump.handle();
         let pump = std::thread::spawn(move || pump.run("test"));
-        Self { handle, pump, let_go: Some(let_go), place }
+        Self { handle, pump, let_go: Some(let_go), blocked, place }
     }
 
     /// A submission of this client into a new thread.
@@ -154,6 +159,26 @@ async fn a_full_inbox_is_busy_for_submissions_and_decisions() {
     assert_eq!(cancelled.unwrap_err().rule, RefusalRule::Busy);
     drop(sent);
     pump.end().await;
+}
+
+#[tokio::test]
+async fn a_pause_whose_sender_has_given_up_is_not_carried_out_later() {
+    let pump = Stuck::start();
+    let sent = tokio::spawn(pump.submit(0));
+    // The submission reaches the pump before this task continues.
+    tokio::task::yield_now().await;
+    pump.blocked.recv_timeout(PATIENCE).expect("the pump writes the submission");
+
+    let by = ListenerName::operator();
+    let all = PauseAction { verb: PauseVerb::Pause, target: PauseTarget::All, by, origin: None };
+    let mut pausing = Box::pin(pump.handle.pause(all));
+    let polled = pausing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "{polled:?}");
+    drop(pausing);
+
+    let inputs = pump.end().await;
+    assert!(!inputs.iter().any(|input| matches!(input, Input::Pause(_))), "{inputs:?}");
+    assert!(matches!(sent.await.unwrap(), Receipt::Accepted { .. }), "the submission counts");
 }
 
 #[tokio::test]

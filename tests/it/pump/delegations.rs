@@ -6,9 +6,11 @@ use organism::contract::{
     Contract, GoalDelegation, GoalRoles, delegate_failed_name, delegate_name, delegate_output_name,
     write_goal, write_goal_request,
 };
+use organism::envelope::AttemptFailure;
 use organism::ids::PayloadName;
+use organism::pump::core::RetryRuling;
 
-use super::world::{World, agent, client, core, fresh, name, word, workflow};
+use super::world::{RetriedCall, World, agent, client, core, fresh, name, word, workflow};
 
 fn delegate_of(goal: &str) -> PayloadName {
     delegate_name(&name("flow"), goal)
@@ -98,6 +100,32 @@ fn a_goal_is_delegated_as_often_as_it_says_and_no_more() {
     assert_eq!(world.refusals(), ["lead delegations-spent"]);
     world.play("flow", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+    world.check_replay();
+}
+
+/// Only the goal could use the result of a delegation, and only the goal bounds further ones.
+#[test]
+fn the_retry_of_a_delegation_is_refused_with_the_reason() {
+    let (mut world, _) = with_goal(2);
+    let text = delegate("report", "Read.");
+    world.play("lead", std::slice::from_ref(&text));
+    let asked = world.delivery("flow");
+    world.fail(&asked, AttemptFailure::Refused { detail: "no".to_owned() });
+    let thread = asked.thread.root();
+    let request = RetriedCall {
+        message: asked.call.0,
+        source: &thread,
+        thread: &thread,
+        who: "lead",
+        to: Some("flow"),
+        text: &text,
+        key: None,
+        again: true,
+        unknown: false,
+    };
+    let ruling = world.retry(&request);
+    let RetryRuling::Refused(refusal) = ruling else { panic!("{ruling:?}") };
+    assert!(refusal.message.contains("only the goal can use its result"), "{refusal}");
     world.check_replay();
 }
 

@@ -8,7 +8,7 @@ use organism::envelope::AttemptFailure;
 use organism::pump::core::PauseRuling;
 use organism::thread::{PauseTarget, PauseVerb};
 
-use super::world::{World, client, listener, word};
+use super::world::{World, client, fresh, listener, word};
 
 fn forwarder(who: &str, word: &str, peer: &str) -> Contract {
     let mut contract = listener(who, &[word], &["count", "look", "ask"], &[peer]);
@@ -97,6 +97,38 @@ fn a_forwarded_result_cancels_the_calls_beside_it() {
         6 reply bob>first ballot(b) [late]
     "#]]
     .assert_eq(&world.transcript(&thread));
+}
+
+/// A listener that forwards two payloads in one outcome gives its caller both results, in the order
+/// of the calls, whichever comes first. An ordinary call beside them is cancelled at the end.
+#[test]
+fn two_payloads_that_are_forwarded_at_once_give_both_results_in_their_order() {
+    for (fails, how) in [(false, "counted(2)"), (true, "system-error listener-failed")] {
+        let mut first = forwarder("first", "secret", "ann");
+        first.peers.push(super::world::name("bob"));
+        let mut world = World::new(vec![
+            client("desk", &["first"]),
+            first,
+            listener("ann", &["count"], &["counted"], &[]),
+            listener("bob", &["vote"], &["ballot"], &[]),
+        ]);
+        let (_, call) = world.open("desk", &word("secret", "0"));
+        world.play("first", &[word("count", "1"), word("vote", "?"), word("count", "2")]);
+        world.delivery_for("ann");
+        let two = world.delivery_for("ann");
+        assert_eq!(fresh(&two), ["count(2)"]);
+        if fails {
+            world.fail(&two, AttemptFailure::Refused { detail: "no".to_owned() });
+        } else {
+            world.answer(&two, &[word("counted", "2")]);
+        }
+        assert_eq!(world.result(call), "none", "the other result is still to come");
+        world.restart();
+        let one = world.delivery_for("ann");
+        world.answer(&one, &[word("counted", "1")]);
+        assert_eq!(world.result(call), format!("completed: counted(1), {how}"));
+        assert!(world.core.state().calls.is_empty());
+    }
 }
 
 /// A client, the forwarder `first`, and its peers `ann` and `bob`, which both accept `count`.

@@ -10,16 +10,18 @@ use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::TreeLimits;
 use organism::envelope::{AttemptFailure, RefusalRule};
-use organism::ids::{Digest, Position};
+use organism::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
-use organism::pump::core::{Core, Receipt, Target};
+use organism::pump::core::{Core, PauseRuling, Receipt, Target};
 use organism::pump::driver::{
-    Completions, Handle, Pump, PumpMetrics, PumpNotReady, PumpStopped, WriteObstacle,
+    Completions, Handle, Pump, PumpMetrics, PumpNotReady, PumpStopped, PumpUnavailable,
+    WriteObstacle,
 };
-use organism::thread::{Closing, Record};
+use organism::thread::{Closing, Decision, PauseAction, PauseTarget, PauseVerb, Record};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use super::world::{World, client, listener, name, word};
 use crate::abuse::judge;
@@ -144,6 +146,25 @@ fn assert_turned_away(sent: Sent) {
     }
 }
 
+/// Asserts that requests of operators are refused, and that queries are answered.
+async fn assert_operators_are_answered(handle: &Handle) {
+    let by = ListenerName::operator();
+    let all = PauseAction { verb: PauseVerb::Pause, target: PauseTarget::All, by, origin: None };
+    match in_time(handle.pause(all)).await.unwrap() {
+        PauseRuling::Refused(refusal) => assert_eq!(refusal.rule, RefusalRule::StorageFull),
+        other => panic!("{other:?}"),
+    }
+
+    let refuse = Decision::Refuse { reason: String::new() };
+    let decided = in_time(handle.decide(MessageId(Uuid::nil()), refuse, None)).await.unwrap();
+    assert_eq!(decided.unwrap_err().rule, RefusalRule::StorageFull);
+
+    let held = in_time(handle.held_calls()).await.map(drop);
+    assert_eq!(held, Err(PumpUnavailable::Waits(WriteObstacle::Disk)));
+    let unknown = ThreadId::parse("sess-unknown0").unwrap();
+    assert_eq!(in_time(handle.tree_head(unknown)).await.unwrap(), None);
+}
+
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it hangs")
 }
@@ -187,6 +208,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
         for number in 0..20 {
             assert_turned_away(in_time(disk.send(&format!("{round}-away-{number}"))).await);
         }
+        assert_operators_are_answered(&disk.handle).await;
         let early = tokio::time::timeout(A_WHILE, result.next()).await;
         assert!(early.is_err(), "told before it is on record: {early:?}");
         assert_eq!(disk.last(), last, "recorded while the disk is full");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
 use organism::pump::core::{Receipt, Target};
+use organism::thread::{PauseTarget, PauseVerb};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
@@ -203,6 +204,26 @@ fn a_full_backlog_is_reported_to_callers_and_clients() {
     assert_eq!(world.refusals(), ["thinker busy"], "a client's is counted, and has no record");
     assert_eq!(world.busy, [name("desk")]);
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
+}
+
+/// Calls that the free capacity of their listener takes at once do not wait. While the listener is
+/// paused, all its calls wait.
+#[test]
+fn calls_of_one_outcome_fill_the_free_capacity_before_they_count_as_waiting() {
+    for (is_paused, handed, refused) in [(false, 2, 1), (true, 0, 3)] {
+        let mut contracts = contracts();
+        contracts[3].concurrency = 2;
+        contracts[3].backlog = 1;
+        let mut world = World::new(contracts);
+        if is_paused {
+            world.pause(PauseVerb::Pause, &PauseTarget::Listener(name("finder")));
+        }
+        world.open("desk", &word("plan", "p"));
+        world.play("thinker", &["1", "2", "3", "4"].map(|text| word("look", text)));
+        assert_eq!(world.handed(), vec!["finder"; handed], "{is_paused}");
+        assert_eq!(world.refusals(), vec!["thinker busy"; refused], "{is_paused}");
+        world.check_replay();
+    }
 }
 
 /// If a call of an agent leads to a call back to the same agent, the second call is refused,

@@ -10,7 +10,7 @@ use organism::ids::{CallId, Digest};
 use organism::pump::core::PauseRuling;
 use organism::thread::{Decision, Hold, PauseTarget, PauseVerb};
 
-use super::world::{World, client, core, listener, word};
+use super::world::{World, client, core, listener, name, word};
 
 const NOTHING: [&str; 0] = [];
 
@@ -149,6 +149,128 @@ fn a_second_reload_before_the_hold_queues_the_call_again() {
     world.play("shell", &[word("ran", "done")]);
     assert_eq!(world.result(call), "completed: ran(done)");
     world.check_replay();
+}
+
+/// Contracts of a listener whose calls have this number of attempts.
+fn with_attempts(attempts: u32) -> Vec<Contract> {
+    let mut contracts = contracts(Approval::Never);
+    contracts[1].attempts = attempts;
+    contracts
+}
+
+/// The error payload of a failed call.
+fn error_of(world: &World, call: CallId) -> String {
+    let (_, messages) = &world.results[&call];
+    messages[0].payload.as_str().to_owned()
+}
+
+#[test]
+fn a_call_that_has_failed_as_often_as_a_new_config_permits_is_not_delivered_again() {
+    for case in ["waits for its retry", "held", "restarted"] {
+        let mut world = World::new(with_attempts(10));
+        let (_, call) = world.open("desk", &run());
+        let first = world.delivery("shell");
+        world.fail(&first, crash());
+        world.pass(WHILE);
+        let second = world.delivery("shell");
+        world.fail(&second, crash());
+        if case == "held" {
+            world.reload(contracts(Approval::Always));
+            world.pass(WHILE);
+            assert!(waits_for_approval(&world, call));
+        }
+
+        match case {
+            "restarted" => world.restart_with(with_attempts(1)),
+            _ => world.reload(with_attempts(1)),
+        }
+        assert_eq!(world.handed(), NOTHING, "{case}");
+        world.pass(WHILE);
+        assert_eq!(world.handed(), NOTHING, "{case}");
+        assert_eq!(world.result(call), "failed: system-error listener-failed", "{case}");
+        let error = error_of(&world, call);
+        let text = "shell failed 2 times, and the config now permits one attempt";
+        assert!(error.contains(text), "{case}: {error}");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_failed_call_that_waits_for_its_listener_ends_with_a_lower_number_of_attempts() {
+    let mut world = World::new(with_attempts(10));
+    let (_, call) = world.open("desk", &run());
+    let failed = world.delivery("shell");
+    world.fail(&failed, crash());
+    let (_, other) = world.open("desk", &word("run", "other"));
+    let running = world.delivery("shell");
+    assert_eq!(running.call, other);
+    world.pass(WHILE);
+
+    world.reload(with_attempts(1));
+    world.answer(&running, &[word("ran", "other")]);
+    world.pass(WHILE);
+    assert_eq!(world.handed(), NOTHING);
+    assert_eq!(world.result(call), "failed: system-error listener-failed");
+    assert_eq!(world.result(other), "completed: ran(other)");
+    world.check_replay();
+}
+
+#[test]
+fn a_failed_call_is_delivered_again_if_a_new_config_permits_more_attempts() {
+    let mut world = World::new(with_attempts(10));
+    let (_, call) = world.open("desk", &run());
+    let failed = world.delivery("shell");
+    world.fail(&failed, crash());
+    world.reload(with_attempts(2));
+    world.pass(WHILE);
+    world.play("shell", &[word("ran", "done")]);
+    assert_eq!(world.result(call), "completed: ran(done)");
+    world.check_replay();
+}
+
+/// A person who decides on a call is informed about its failed attempts, and so is the caller.
+#[test]
+fn a_held_call_names_its_failed_attempts() {
+    let mut world = World::new(contracts(Approval::Never));
+    let (_, call) = world.open("desk", &run());
+    let failed = world.delivery("shell");
+    world.fail(&failed, crash());
+    world.reload(contracts(Approval::Always));
+    world.pass(WHILE);
+
+    let texts = world.records.iter().flat_map(|record| record.payloads());
+    let request = texts.map(|p| p.as_str()).find(|text| text.contains("approval-requested"));
+    let earlier = "; shell was given this before, and failed once";
+    assert!(request.is_some_and(|text| text.contains(earlier)), "{request:?}");
+    assert_eq!(world.refuse(call, "no"), Ok(()));
+    assert_eq!(world.result(call), "failed: system-error denied");
+    let error = error_of(&world, call);
+    assert!(error.contains(&format!("refused by the operator: no{earlier}")), "{error}");
+    world.check_replay();
+}
+
+/// `undeliverable` states that a call had no effect. A call that its listener has handled in part
+/// ends with another code.
+#[test]
+fn a_removed_listener_that_has_handled_a_part_is_not_undeliverable() {
+    for (attempts, code) in [(1, "unknown-outcome"), (3, "listener-failed")] {
+        let mut first = listener("first", &["look"], &["found"], &["shell"]);
+        first.attempts = attempts;
+        let mut all = contracts(Approval::Never);
+        all[0].peers.push(name("first"));
+        let rest = contracts(Approval::Never);
+        all.push(first);
+        let mut world = World::new(all);
+        let (_, call) = world.open("desk", &word("look", "q"));
+        world.play("first", &[run()]);
+        world.reload(rest);
+        world.pass(Duration::ZERO);
+        assert_eq!(world.result(call), format!("failed: system-error {code}"));
+        let error = error_of(&world, call);
+        let text = "first is no longer part of this organism; first has handled a part of this";
+        assert!(error.contains(text), "{error}");
+        world.check_replay();
+    }
 }
 
 /// Contracts of a listener with previews, or without them.

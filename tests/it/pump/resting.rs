@@ -407,7 +407,8 @@ async fn a_held_call_outside_memory_is_shown_by_its_message() {
 async fn a_list_of_many_held_calls_is_read_in_batches_and_has_each_call_once() {
     let (world, _) = waiting_for_a_person(None, 0);
     let core = ResidentCore::with_store(empty(&world), RestingStore::in_memory(), NOTHING_STAYS);
-    let pump = Pump::new(core, Kept::new().open(None), world.gate.clone());
+    let kept = Kept::new();
+    let pump = Pump::new(core, kept.open(None), world.gate.clone());
     let handle = pump.handle();
     let pump = std::thread::spawn(move || pump.run("test").unwrap());
     let mut calls = Vec::new();

@@ -9,7 +9,7 @@ use organism::ids::{CallId, MessageId, ThreadId};
 use organism::pump::core::{Receipt, RetryRuling, Target};
 use uuid::Uuid;
 
-use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
+use super::world::{RetriedCall, World, agent, client, core, fresh, listener, word};
 
 /// Contracts of a client, of an agent, and of two listeners. Both the client and the agent may call
 /// `finder`, whose calls have one attempt.
@@ -137,6 +137,33 @@ fn the_call_of_an_agent_is_retried_in_a_subthread_for_the_client() {
 
     world.say("desk", &thread, &word("plan", "more"));
     assert_eq!(fresh(&world.delivery("thinker")), ["plan(more)"]);
+    world.check_replay();
+}
+
+#[test]
+fn the_call_of_an_agent_to_itself_is_retried() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    let text = word("plan", "own");
+    let inner = format!("<initial-payload>{text}</initial-payload>");
+    let spawn = core("spawn-thread", "suggested_sub_id=\"me\"", &inner);
+    world.play("thinker", &[spawn, core("wait", "", "")]);
+    let own = world.delivery("thinker");
+    assert_eq!(own.thread, thread.child("me"));
+    world.fail(&own, crashed());
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    let request = RetriedCall {
+        who: "thinker",
+        to: Some("thinker"),
+        text: &text,
+        ..say(own.call.0, &thread)
+    };
+    let (place, new) = retried(world.retry(&request));
+    assert_eq!(place, thread.child("retry"));
+    world.play("thinker", &[word("answer", "b")]);
+    assert_eq!(world.result(new), "completed: answer(b)");
     world.check_replay();
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use organism::limits;
-use organism::schema::{SchemaProblem, Schemas};
+use organism::schema::{SchemaCompiler, SchemaProblem, Schemas};
 
 use super::{data, loaded, schema, try_text};
 
@@ -92,6 +92,25 @@ fn deep_and_multiplying_patterns_are_refused_before_compilation() {
     for good in ["(a+,)*a", "[(+]+", r"(\(+\))*", "a{1,4000}", "([a-z]+\\.)*[a-z]+", "(ab?)+"] {
         assert_eq!(pattern(good), Ok(()), "{good}");
     }
+}
+
+#[test]
+fn a_pattern_that_takes_too_long_is_refused_in_a_present_config_and_not_in_a_stored_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    let body = "<xs:simpleType name=\"words\"><xs:restriction base=\"xs:string\">\
+        <xs:pattern value=\"([a-z]+ ?[a-z]*)+\\.\"/></xs:restriction></xs:simpleType>\
+        <xs:element name=\"r\" type=\"words\"/>";
+    std::fs::write(&file, schema(body)).unwrap();
+
+    let problems = Schemas::default().add_file(&file).unwrap_err();
+    assert_eq!(problems[0].code, "schema-pattern");
+    assert!(problems[0].message.contains("of the type `words`"), "{problems:?}");
+
+    let mut schemas = Schemas::default();
+    let mut compiler = SchemaCompiler::default().permitting_costly_patterns(true);
+    assert_eq!(schemas.add_file_with(&mut compiler, &file).map(|names| names.len()), Ok(1));
+    assert!(schemas.warnings().is_empty(), "{:?}", schemas.warnings());
 }
 
 #[test]

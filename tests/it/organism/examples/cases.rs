@@ -173,3 +173,77 @@ fn assert_cancelled_room_becomes_a_case(house: &House, is_under_way: impl Fn() -
     assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
     assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
 }
+
+/// A run with answers that have no effect: the gate refuses the reply of `back`, the person answers
+/// with a mistake first, and one of the two agents answers in vain.
+const WITHOUT_EFFECT: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["trip"]
+humans.owner.description = "Owns the trip."
+models.voice = { provider = "playback", recording = "recording.toml" }
+agents.writer.model = "voice"
+agents.critic.model = "voice"
+
+[listeners.back]
+command = ["./player.pl", "back"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["pong"]
+
+[workflows.trip]
+input = { n = "text" }
+[workflows.trip.goals]
+work = { listener = "back", payload = "work", with = { n = "input/n" }, on_failure = "skip" }
+ask = { ask = "owner", prompt = "Go on?" }
+race = { first = ["writer", "critic"], prompt = "Write." }
+"#;
+
+const RACE_RECORDING: &str = r#"
+recorded = "written by hand; no model is called"
+model = "recorded"
+
+[[turn]]
+agent = "writer"
+thread = "race_writer"
+turn = 1
+text = "The writer wins."
+
+[[turn]]
+agent = "critic"
+thread = "race_critic"
+turn = 1
+text = "The critic wins."
+"#;
+
+#[test]
+fn a_run_with_answers_without_effect_becomes_a_case_that_passes() {
+    let house = House::with(WITHOUT_EFFECT);
+    house.write("recording.toml", RACE_RECORDING);
+    let running = house.run();
+    let request = "<trip xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip\"><n>1</n></trip>";
+    let to_run = ["--new", THREAD, "--key", "once"];
+    house.send_text(request, &[&to_run[..], &["--no-wait"]].concat());
+    let question = until("the question waits", || {
+        let listed = house.organism(&["answer", "--json"]).json();
+        listed.first().map(|question| question["message"].as_str().unwrap().to_owned())
+    });
+    for (decision, code) in [("yes", 65), ("continue", 0)] {
+        let namespace = "https://xml-pipeline.org/ns/workflow/v1/trip/goals";
+        let answer = format!("<ask xmlns=\"{namespace}\"><decision>{decision}</decision></ask>");
+        house.write("answer.xml", &answer);
+        let answered = house.organism(&["answer", &question, "answer.xml"]);
+        assert_eq!(answered.code, Some(code), "{answered:?}");
+    }
+    let sent = house.send_text(request, &to_run);
+    assert!(sent.out.contains(" wins."), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let written = house.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let case = std::fs::read_to_string(house.path("cases.toml")).unwrap();
+    assert!(case.contains("\nwork = { fail = \"listener-failed\" }\n"), "{case}");
+    assert!(case.contains("\nask = \"<ask><decision>continue</decision></ask>\"\n"), "{case}");
+    assert_eq!(case.matches(" = { fail = \"timeout\" }\n").count(), 1, "{case}");
+    let tested = house.organism(&["workflow", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+}

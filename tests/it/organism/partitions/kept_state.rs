@@ -1,6 +1,7 @@
 //! A takeover continues from the state of its standby. That state is in memory, or in a snapshot if
 //! the standby was a pump before and lost its lease.
 
+use organism::clock::Time;
 use organism::journal::sqlite::DATABASE;
 
 use super::super::snapshots::{CONTINUES, RECORDS_KEY, snapshot};
@@ -57,10 +58,15 @@ fn a_pump_that_lost_its_lease_stands_by_from_its_snapshot_and_takes_over_again()
     let recorded = served(&one, 1);
     make_snapshot(&one);
 
+    let stopped = Time::now().to_string();
     first.signal("-STOP");
     served(&other, 2);
     first.signal("-CONT");
     logs(&one, ELSEWHERE);
+    let log = one.log();
+    let (_, taken) = log.rsplit_once(", since ").unwrap();
+    let taken = taken.split(' ').next().unwrap();
+    assert!(taken > stopped.as_str(), "since it pumps, not since it began: {taken}\n{log}");
     logs(&one, CONTINUES);
     kill(second);
 

@@ -78,6 +78,9 @@ fn requests_are_answered_within_five_seconds_after_a_pump_died_or_froze() {
             running[here] = run(&houses[here], "0");
         } else {
             frozen.push(took);
+            // The frozen process takes connections on its host, and serves none of them.
+            answered(&houses[here], number);
+            number += 1;
             running[here].signal("-CONT");
             until_within(TAKEOVER, "it stands by", || {
                 let log = houses[here].log();
